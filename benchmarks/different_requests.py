@@ -40,6 +40,7 @@ from fluxqueue.kube.decoding import decode
 from fluxqueue.queue.cluster.caches import Caches
 from fluxqueue.queue.intake.controller import IntakeController
 from fluxqueue.queue.intake.describe import describe_job
+from fluxqueue.queue.leadership.subscriptions import subscribe
 from fluxqueue.queue.status.fluxjob_status import fluxjob_manifest
 from fluxqueue.queue.tasks.triggers import Trigger
 
@@ -82,6 +83,7 @@ async def queue(jobs: int, values: int, budget: WaitingBudget) -> dict[str, floa
     managed = {"metadata": {"name": "default", "uid": "ns", "labels": {"fluxqueue/managed": "true"}}}
     caches.namespaces.apply(msgspec.convert(managed, Namespace))
     intake = IntakeController(api.api, caches, ledger, Trigger(lambda _task: None), waiting=budget)
+    subscribe(caches, ledger, intake)
     before = resident_mib()
     for text in documents(jobs, values):
         caches.jobs.apply(decode(text, Job, "list"))

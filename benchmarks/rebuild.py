@@ -145,7 +145,9 @@ async def measure(dsn: str, target: str, pending: int, live: int, node_count: in
             loads.append(time.perf_counter() - began)
             assert len(ledger.pending()) == pending
             began = time.perf_counter()
-            await GraphKeeper(fluxion, ledger, nodes, lambda node, _taken: spec(node), "lonode").ensure()
+            graph = GraphKeeper(fluxion, ledger, nodes, lambda node, _taken: spec(node), "lonode")
+            nodes.add_handler(graph.specs.node_changed)
+            await graph.ensure()
             graphs.append(time.perf_counter() - began)
     total = [load + graph for load, graph in zip(loads, graphs, strict=True)]
     return {

@@ -18,6 +18,7 @@ from pathlib import Path
 
 import msgspec
 from support.builders import make_job, make_node
+from support.controller_bench import subscribed
 from support.memory_api import MemoryApi
 from support.memory_store import memory_ledger
 from support.queue_builders import a_job
@@ -27,6 +28,7 @@ from fluxqueue.api.nodes import Node
 from fluxqueue.queue.cluster.caches import Caches
 from fluxqueue.queue.intake.controller import IntakeController
 from fluxqueue.queue.intake.object_watch import ObjectWatch
+from fluxqueue.queue.leadership.subscriptions import subscribe
 from fluxqueue.queue.model.groups import GroupKey
 from fluxqueue.queue.store.ledger import Ledger
 from fluxqueue.queue.tasks.triggers import Trigger
@@ -44,6 +46,7 @@ class Intake:
         self._version = 1
         self._read_again: list[str | GroupKey] = []
         self._watch = ObjectWatch(caches, ledger, self._read_again.append, self._read_again.append)
+        subscribe(caches, ledger, self._watch)
         self._watch.resync()
 
     @classmethod
@@ -53,7 +56,13 @@ class Intake:
         caches, ledger = Caches(api.api), await memory_ledger()
         managed = {"metadata": {"name": "default", "uid": "ns", "labels": {"fluxqueue/managed": "true"}}}
         caches.namespaces.apply(msgspec.convert(managed, Namespace))
-        made = cls(caches, ledger, IntakeController(api.api, caches, ledger, Trigger(lambda _task: None)))
+        made = cls(
+            caches,
+            ledger,
+            subscribed(
+                IntakeController(api.api, caches, ledger, Trigger(lambda _task: None)), caches, ledger
+            ),
+        )
         names = [f"job-{number}" for number in range(waiting)]
         for name in names:
             caches.jobs.apply(

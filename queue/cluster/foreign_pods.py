@@ -108,8 +108,6 @@ class ForeignPods:
         self._listener: Callable[[], None] | None = None
         pods.add_index(_BY_NODE, _node_of)
         pods.add_index(_BY_SLOTS, _slots_named_by)
-        pods.add_handler(self._note)
-        ledger.subscribe_slots(self._note_slots)
 
     def subscribe(self, listener: Callable[[], None]) -> None:
         """Call the listener when a node's sum may have changed."""
@@ -182,7 +180,8 @@ class ForeignPods:
 
     # ---- events --------------------------------------------------------------------------------------------
 
-    def _note(self, change: Change[Pod]) -> None:
+    def pod_changed(self, change: Change[Pod]) -> None:
+        """Count a node again if a pod of it came, went, or takes other amounts."""
         old, new = change.old, change.new
         if old is not None and new is not None and _amounts_key(old) == _amounts_key(new):
             return
@@ -202,7 +201,8 @@ class ForeignPods:
             pod.spec.resource_claims or (counted := self._slot_of(pod)) is None or self._beyond(pod, *counted)
         )
 
-    def _note_slots(self, workload: WorkloadId) -> None:
+    def slots_changed(self, workload: WorkloadId) -> None:
+        """Count nodes again on which a pod may have got its slot."""
         allocation = self._ledger.allocation(workload) if self._contested else None
         nodes = self._contested.intersection(allocation.open_nodes) if allocation is not None else set()
         if nodes:

@@ -134,7 +134,6 @@ class PortVolumePools:
         self._in_use = 0
         self._device_types = (self.types, frozenset[str]())
         self._changed: set[WorkloadId] = set()
-        ledger.subscribe(self._changed.add)
 
     def reset(self) -> None:
         """Forget the types that nobody requests any more, because the graph is filled again."""
@@ -149,6 +148,10 @@ class PortVolumePools:
         }
         self.types = self._asked() | held
         self._in_use = len(self.types)
+
+    def workload_changed(self, workload: WorkloadId) -> None:
+        """Read at the next refresh what a workload requests."""
+        self._changed.add(workload)
 
     def refresh(self) -> None:
         """Add the types that work requests now."""

@@ -82,7 +82,6 @@ class Victims:
         self._caches = caches
         self._may_suspend = may_suspend
         self._read: dict[str, _ReadBudgets | None] = {}
-        caches.disruption_budgets.add_handler(self._budget_changed)
 
     def view(self, workload: Workload, allocation: Allocation) -> VictimView:
         """Return what is shown of a workload."""
@@ -152,7 +151,8 @@ class Victims:
             pod.metadata.uid: _since(pod, saved, now) for pod in running if not lost(pod.spec.node_name or "")
         }
 
-    def _budget_changed(self, change: Change[PodDisruptionBudget]) -> None:
+    def budget_changed(self, change: Change[PodDisruptionBudget]) -> None:
+        """Read the budgets of the namespace again."""
         self._read.pop(change.obj.metadata.namespace, None)
 
     def _budgets_of(self, namespace: str) -> _ReadBudgets | None:

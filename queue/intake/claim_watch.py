@@ -54,34 +54,29 @@ class ClaimWatch:
         self._enqueue = enqueue
         self._drivers = caches.storage.drivers
         self._turns: Turns[_Concern] = Turns(self._enqueue_users_now, _REST_OF_USER_S)
-        storage = caches.storage
-        storage.claims.add_handler(self._claim_changed)
-        storage.volumes.add_handler(self._volume_changed)
-        storage.classes.add_handler(self._class_changed)
-        storage.csi_nodes.add_handler(self._csi_node_changed)
-        caches.pods.add_handler(self._pod_changed)
-        caches.jobs.add_handler(self._job_changed)
 
     def prune(self) -> None:
         """Forget the claims and classes that do not rest any more."""
         self._turns.prune()
 
-    def _claim_changed(self, change: Change[PersistentVolumeClaim]) -> None:
+    def claim_changed(self, change: Change[PersistentVolumeClaim]) -> None:
+        """Enqueue the users of a claim if it came, went, or is placed otherwise."""
         if change.old is None or change.new is None or _placement(change.old) != _placement(change.new):
             self._enqueue_users(_key(change.obj))
 
-    def _volume_changed(self, change: Change[PersistentVolume]) -> None:
+    def volume_changed(self, change: Change[PersistentVolume]) -> None:
         """Enqueue the users of a volume's claim, or of all claims that could have a volume of this class."""
         if (claim := change.obj.spec.claim_ref) is not None:
             self._enqueue_users((claim.namespace, claim.name))
         if any(volume is not None and volume.spec.claim_ref is None for volume in (change.old, change.new)):
             self._enqueue_users(change.obj.spec.storage_class_name)
 
-    def _class_changed(self, change: Change[StorageClass]) -> None:
+    def class_changed(self, change: Change[StorageClass]) -> None:
+        """Enqueue the users of all claims that could have a volume of this class."""
         self._enqueue_users(change.obj.metadata.name)
         self._enqueue_waiting()  # it may be the class of ephemeral volumes
 
-    def _csi_node_changed(self, _change: Change[CSINode]) -> None:
+    def csi_node_changed(self, _change: Change[CSINode]) -> None:
         """Enqueue the users of all claims if the set of limited drivers changed:
         only volumes of such drivers are counted.
         """
@@ -90,12 +85,14 @@ class ClaimWatch:
             for claim in self._caches.storage.claims.list():
                 self._enqueue_users(_key(claim))
 
-    def _pod_changed(self, change: Change[Pod]) -> None:
+    def pod_changed(self, change: Change[Pod]) -> None:
+        """Enqueue the users of claims that one pod or node has at a time, when a pod was bound or ended."""
         old, new = change.old, change.new
         if new is None or new.terminal or (old is not None and old.spec.node_name != new.spec.node_name):
             self._enqueue_users_of_exclusive(claims_used(change.obj.metadata.namespace, change.obj.spec))
 
-    def _job_changed(self, change: Change[Job]) -> None:
+    def job_changed(self, change: Change[Job]) -> None:
+        """Enqueue the users of such claims when a Job ended."""
         if change.new is None or change.new.finished:
             self._enqueue_users_of_exclusive(
                 claims_used(change.obj.metadata.namespace, change.obj.spec.template.spec)

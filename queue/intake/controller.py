@@ -101,7 +101,6 @@ class IntakeController:
             "intake", FailureReporter(recorder, "taken in", object_subjects(caches)).report
         )
         blockers = blockers or ReleaseBlockers()
-        blockers.subscribe(self.enqueue)
         self._rests: Rests[str | GroupKey] = Rests(self._keys.add_after, _REST_OF_POD_S)
         self._groups = GroupReader(api, caches, ledger)
         budgets = NamespaceBudgets(caches, ledger, waiting, self.enqueue)
@@ -112,6 +111,7 @@ class IntakeController:
         self._dependencies = DependencyTracker(caches, ledger, self.enqueue, self._keys.add_later)
         pools = port_volume_pools or PortVolumePools(ledger)
         self._changes = ChangeStore(caches, ledger, trigger, pools, self._dependencies, budgets)
+        self.parts = self._objects, self._watch, self._dependencies, budgets, blockers, pools
 
     def resync(self) -> None:
         """Enqueue every object and every row once, at start and in each sweep."""

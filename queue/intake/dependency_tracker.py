@@ -84,6 +84,7 @@ class DependencyTracker:
         self._cycles = DependencyCycles(self._graph, ledger)
         self._targets = DependencyTargets(caches, ledger)
         self._singletons = Singletons(ledger, enqueue)
+        self.parts = (self._singletons,)
         self._keys: Batches[str | TargetName] = Batches("dependencies")
         self._rests: Rests[str | TargetName] = Rests(self._keys.add_after, _REST_OF_WAITER_S)
         self._judged: dict[WorkloadId, tuple[str, datetime | None]] = {}
@@ -92,7 +93,6 @@ class DependencyTracker:
         self._alarms: dict[str, asyncio.TimerHandle] = {}
         self._due: dict[str, None] = {}
         """Whose time has come since the last settlement."""
-        ledger.subscribe(self._workload_changed)
 
     async def run(self) -> None:
         """Work until cancelled."""
@@ -295,7 +295,8 @@ class DependencyTracker:
 
     # ---- changes -------------------------------------------------------------------------------------------
 
-    def _workload_changed(self, workload_id: WorkloadId) -> None:
+    def workload_changed(self, workload_id: WorkloadId) -> None:
+        """Judge what waits for a workload when it started, ended or changed its place."""
         row = self._ledger.get(workload_id)
         if row is None:
             if (target := self._judged.pop(workload_id, None)) is not None:

@@ -41,36 +41,34 @@ class DeviceWatch:
         self._caches = caches
         self._enqueue = enqueue
         self._turns: Turns[DeviceSource] = Turns(self._enqueue_users_now, _REST_OF_USER_S)
-        devices = caches.devices
-        devices.claims.add_handler(self._claim_changed)
-        devices.templates.add_handler(self._template_changed)
-        devices.classes.add_handler(self._class_changed)
-        caches.jobs.add_handler(self._job_changed)
-        caches.pods.add_handler(self._pod_changed)
 
     def prune(self) -> None:
         """Forget the claims and templates whose users do not rest any more."""
         self._turns.prune()
 
-    def _claim_changed(self, change: Change[ResourceClaim]) -> None:
+    def claim_changed(self, change: Change[ResourceClaim]) -> None:
         """Enqueue the users of a claim if it came, went, or can be reached from other nodes than before."""
         old, new = change.old, change.new
         if old is None or new is None or _reach(old) != _reach(new):
             meta = change.obj.metadata
             self._enqueue_users((DEVICE_CLAIMS, meta.namespace, meta.name))
 
-    def _template_changed(self, change: Change[ResourceClaimTemplate]) -> None:
+    def template_changed(self, change: Change[ResourceClaimTemplate]) -> None:
+        """Enqueue the users of a template of claims."""
         meta = change.obj.metadata
         self._enqueue_users(("resourceclaimtemplates", meta.namespace, meta.name))
 
-    def _class_changed(self, _change: Change[DeviceClass]) -> None:
+    def class_changed(self, _change: Change[DeviceClass]) -> None:
+        """Enqueue the users of all claims: any may name the class."""
         self._enqueue_users(ANY_CLAIM)
 
-    def _job_changed(self, change: Change[Job]) -> None:
+    def job_changed(self, change: Change[Job]) -> None:
+        """Enqueue the users of claims that a Job left without devices."""
         if change.new is None or change.new.finished:
             self._enqueue_waiting(change.obj.metadata.namespace, change.obj.spec.template.spec)
 
-    def _pod_changed(self, change: Change[Pod]) -> None:
+    def pod_changed(self, change: Change[Pod]) -> None:
+        """Enqueue the users of claims that a pod left without devices."""
         if change.new is None or change.new.terminal:
             self._enqueue_waiting(change.obj.metadata.namespace, change.obj.spec)
 

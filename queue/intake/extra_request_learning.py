@@ -10,7 +10,6 @@ from fluxqueue.api.hostports import pod_needs
 from fluxqueue.api.pods import Pod
 from fluxqueue.api.requests import InvalidRequest
 from fluxqueue.kube.object_cache import Change
-from fluxqueue.queue.cluster.caches import Caches
 from fluxqueue.queue.model.extra_requests import ExtraRequests, extra_requests
 from fluxqueue.queue.model.jobspecs import SLOT, extra_requests_in, sizes_in, slot_resources
 from fluxqueue.queue.model.records import FluxionJobId, Workload, WorkloadId
@@ -24,21 +23,18 @@ class ExtraRequestLearner:
 
     Parameters
     ----------
-    caches
-        The cluster.
     ledger
         The workloads.
     changed
         Called with each namespace whose other work is to request something else from now on.
     """
 
-    def __init__(self, caches: Caches, ledger: Ledger, changed: Callable[[str], None]) -> None:
+    def __init__(self, ledger: Ledger, changed: Callable[[str], None]) -> None:
         self._ledger = ledger
         self._changed = changed
         self._learned = ExtraRequests()
         self._seen: dict[WorkloadId, FluxionJobId] = {}
         """The allocation of each workload of which a pod was read."""
-        caches.pods.add_handler(self._pod_changed)
 
     def of(self, uid: str, namespace: str, row: Workload | None) -> Mapping[str, int]:
         """Return what to request for each pod of a Job beyond its template, in the graph's units.
@@ -64,7 +60,8 @@ class ExtraRequestLearner:
             if self._ledger.get(workload_id) is not None
         }
 
-    def _pod_changed(self, change: Change[Pod]) -> None:
+    def pod_changed(self, change: Change[Pod]) -> None:
+        """Learn from the first pod of a Job what its pods request beyond the template."""
         pod = change.new
         owner = pod.metadata.controller if pod is not None else None
         if pod is None or owner is None or owner.kind != "Job" or pod.spec.node_name or pod.terminal:

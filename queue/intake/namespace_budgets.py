@@ -71,7 +71,6 @@ class NamespaceBudgets:
         self._ledger = ledger
         self._budget = budget
         self._enqueue = enqueue
-        ledger.subscribe(self._workload_changed)
 
     def assign(self, described: Sequence[NewWorkload]) -> list[NewWorkload]:
         """Return the descriptions of a batch; those beyond a budget without their requests."""
@@ -170,7 +169,8 @@ class NamespaceBudgets:
             "or is deleted; delete what is not needed, submit less at once, or have the budget raised"
         )
 
-    def _workload_changed(self, _workload: WorkloadId) -> None:
+    def workload_changed(self, _workload: WorkloadId) -> None:
+        """Have work that was left out described again where there is room now."""
         for namespace in self._ledger.requests.take_eased():
             self._wake(namespace)
 

@@ -68,7 +68,8 @@ class ObjectReader:
         self._ledger = ledger
         self._groups = groups
         self._blockers = blockers
-        self._extra_requests = ExtraRequestLearner(caches, ledger, enqueue_namespace)
+        self._extra_requests = ExtraRequestLearner(ledger, enqueue_namespace)
+        self.parts = (self._extra_requests,)
         self._known = KnownDescriptions(ledger, budgets)
         self._job_slots: dict[str, JobSlots] = {}
         self._known_beside: dict[WorkloadId, tuple[str, ...]] = {}

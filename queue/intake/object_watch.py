@@ -16,8 +16,8 @@ from fluxqueue.api.fluxjobs import FluxJob, State
 from fluxqueue.api.fluxqueues import FluxQueue
 from fluxqueue.api.fluxreservations import FluxReservation
 from fluxqueue.api.jobs import Job
-from fluxqueue.api.metadata import Namespace
-from fluxqueue.api.poddefaults import LimitRange
+from fluxqueue.api.metadata import Namespace, PriorityClass
+from fluxqueue.api.poddefaults import LimitRange, RuntimeClass
 from fluxqueue.api.pods import Pod
 from fluxqueue.kube.object_cache import Change, ChangeKind
 from fluxqueue.queue.cluster.caches import Caches
@@ -72,19 +72,9 @@ class ObjectWatch:
         self._enqueue_later = enqueue_later
         self._started = False
         self._gang_turns: Turns[GangObject] = Turns(self._enqueue_gangs, _REST_OF_POD_S)
-        caches.jobs.add_handler(self._job_changed)
-        caches.pods.add_handler(self._pod_changed)
-        caches.fluxjobs.add_handler(self._fluxjob_changed)
-        caches.fluxqueues.add_handler(self._queue_changed)
-        caches.fluxaccounts.add_handler(self._account_changed)
-        caches.fluxreservations.add_handler(self._reservation_changed)
-        caches.namespaces.add_handler(self._namespace_changed)
-        caches.limit_ranges.add_handler(self._limit_range_changed)
-        caches.priority_classes.add_handler(lambda _change: self._enqueue_pending(_any))
-        caches.runtime_classes.add_handler(lambda _change: self._enqueue_pending(_any))
-        caches.gang_objects.add_handler(self._gang_object_changed)
         self._claim_watch = ClaimWatch(caches, ledger, enqueue_later)
         self._device_watch = DeviceWatch(caches, enqueue_later)
+        self.parts = self._claim_watch, self._device_watch
 
     def resync(self) -> None:
         """Enqueue every object and every row once.
@@ -136,7 +126,8 @@ class ObjectWatch:
             if workload.state is State.PENDING and concerns(workload):
                 self._enqueue_later(workload.uid)
 
-    def _job_changed(self, change: Change[Job]) -> None:
+    def job_changed(self, change: Change[Job]) -> None:
+        """Enqueue a Job of which something changed that its description depends on."""
         if change.kind is ChangeKind.MODIFIED and change.old is not None and change.new is not None:
             same = change.old.metadata.generation == change.new.metadata.generation
             if (
@@ -147,7 +138,8 @@ class ObjectWatch:
                 return
         self._enqueue(change.obj.metadata.uid)
 
-    def _pod_changed(self, change: Change[Pod]) -> None:
+    def pod_changed(self, change: Change[Pod]) -> None:
+        """Enqueue a pod, its group or its Job, whichever is described."""
         pod = change.obj
         job_uid = owning_job_uid(pod)
         former = group_of(change.old) if change.old is not None else None
@@ -205,7 +197,7 @@ class ObjectWatch:
         allocation = self._ledger.allocation(job.id)
         return allocation is not None and allocation.released_at is not None
 
-    def _gang_object_changed(self, source: str, namespace: str, name: str) -> None:
+    def gang_object_changed(self, source: str, namespace: str, name: str) -> None:
         """Enqueue the gangs whose size an object of another project says.
         One of many pods rests after that: each of them is looked at.
         """
@@ -223,7 +215,7 @@ class ObjectWatch:
             (self._enqueue if len(jobs) <= _FEW else self._enqueue_later)(job.metadata.uid)
         return len(pods) + len(jobs)
 
-    def _fluxjob_changed(self, change: Change[FluxJob]) -> None:
+    def fluxjob_changed(self, change: Change[FluxJob]) -> None:
         """Enqueue what a person edited; what the queue wrote is acknowledged in the same write."""
         fluxjob = change.new
         if fluxjob is None:
@@ -234,13 +226,14 @@ class ObjectWatch:
         if row is not None and row.state is State.PENDING and not _is_stored(fluxjob, row):
             self._enqueue(row.uid)
 
-    def _queue_changed(self, change: Change[FluxQueue]) -> None:
+    def queue_changed(self, change: Change[FluxQueue]) -> None:
+        """Enqueue the pending work of a queue whose rules were edited."""
         if change.old is not None and change.new is not None and change.old.spec == change.new.spec:
             return  # only its status, which the queue writes
         name = change.obj.metadata.name
         self._enqueue_pending(lambda row: row.queue == name)
 
-    def _account_changed(self, change: Change[FluxAccount]) -> None:
+    def account_changed(self, change: Change[FluxAccount]) -> None:
         """Enqueue the pending work of the namespaces that the account has gained,
         lost or may have lost to another.
         """
@@ -251,13 +244,14 @@ class ObjectWatch:
         if concerned := (before ^ after):
             self._enqueue_pending(lambda row: row.namespace in concerned)
 
-    def _reservation_changed(self, change: Change[FluxReservation]) -> None:
+    def reservation_changed(self, change: Change[FluxReservation]) -> None:
         """Enqueue the pending work that names the reservation: whether it may use it may have changed."""
         name = change.obj.metadata.name
         if spec_changed(change):
             self._enqueue_pending(lambda row: reservation_in(row.jobspec) == name)
 
-    def _namespace_changed(self, change: Change[Namespace]) -> None:
+    def namespace_changed(self, change: Change[Namespace]) -> None:
+        """Enqueue the work of a namespace whose labels changed: it may be managed now, or no more."""
         if (
             change.old is not None
             and change.new is not None
@@ -273,12 +267,13 @@ class ObjectWatch:
             if self._ledger.by_uid(job.metadata.uid) is None:
                 self._enqueue_later(job.metadata.uid)
 
-    def _limit_range_changed(self, change: Change[LimitRange]) -> None:
+    def class_changed(self, _change: Change[PriorityClass] | Change[RuntimeClass]) -> None:
+        """Enqueue all pending work: its pods may get other defaults."""
+        self._enqueue_pending(lambda _row: True)
+
+    def limit_range_changed(self, change: Change[LimitRange]) -> None:
+        """Enqueue the pending work of the namespace: its pods get other defaults."""
         self.enqueue_namespace(change.obj.metadata.namespace)
-
-
-def _any(_row: Workload) -> bool:
-    return True
 
 
 def _is_stored(fluxjob: FluxJob, row: Workload) -> bool:

@@ -38,7 +38,6 @@ class Singletons:
         self._enqueue = enqueue
         self._places: dict[_Name, list[_Place]] = {}
         self._known: dict[WorkloadId, tuple[_Name, _Place]] = {}
-        ledger.subscribe(self._workload_changed)
 
     def before(self, new: NewWorkload, batch: dict[_Name, str]) -> str:
         """Return the workload that must end before another one may start, in words; empty if there is none.
@@ -65,7 +64,8 @@ class Singletons:
         row = self._ledger.get(place[1])
         return row.ref if row is not None else "one that is ending"
 
-    def _workload_changed(self, workload_id: WorkloadId) -> None:
+    def workload_changed(self, workload_id: WorkloadId) -> None:
+        """Keep the place of a workload, and have the next one described when one is gone."""
         row, known = self._ledger.get(workload_id), self._known.get(workload_id)
         if known is None and (row is None or not row.start_conditions.singleton):
             return

@@ -51,6 +51,8 @@ class Controllers:
         Show the scheduler's estimates.
     fluxaccounts
         Shows the fair shares.
+    parts
+        Those that are told of changes.
     """
 
     controllers: tuple[Controller, ...]
@@ -60,22 +62,20 @@ class Controllers:
     fluxjobs: FluxJobWriter
     events: EventReporter
     fluxaccounts: FluxAccountWriter
+    parts: tuple[object, ...]
 
 
 def make_controllers(context: LeaderContext, port_volume_pools: PortVolumePools) -> Controllers:
-    """Build them; each subscribes to the changes it needs."""
+    """Build them."""
     api, caches, ledger = context.api, context.caches, context.ledger
     trigger, recorder, config = context.trigger, context.recorder, context.config
-    blockers = ReleaseBlockers()
-    waiting = config.waiting_per_namespace.budget
+    blockers, waiting = ReleaseBlockers(), config.waiting_per_namespace.budget
     intake = IntakeController(api, caches, ledger, trigger, recorder, port_volume_pools, blockers, waiting)
     gates = PodGates(api, ledger, caches.pods.get_by_uid)
     requeuer = Requeuer(api, caches, ledger, trigger, gates, intake.enqueue)
     requeuer.recorder = recorder
-    tracker = Tracker(
-        api, caches, ledger, trigger, gates, intake.enqueue, grace_s=config.successor_grace_seconds
-    )
-    tracker.subscribe(requeuer.evict)
+    grace_s = config.successor_grace_seconds
+    tracker = Tracker(api, caches, ledger, trigger, gates, intake.enqueue, requeuer.evict, grace_s=grace_s)
     fluxjobs = FluxJobWriter(api, caches, ledger, recorder)
     canceller = Canceller(api, caches, ledger, trigger, recorder)
     time_limits = TimeLimits(api, caches, ledger, recorder)
@@ -89,7 +89,8 @@ def make_controllers(context: LeaderContext, port_volume_pools: PortVolumePools)
     settings = MiniClusterSettings(config.image, config.cluster_domain)
     miniclusters = MiniClusterController(api, caches, ledger, requeuer.evict, recorder, settings, blockers)
     backoffs = JobBackoffs(caches, ledger.clock)
-    pod_refusals = PodRefusals(caches, ledger, trigger, backoffs)
+    pod_refusals = PodRefusals(ledger, trigger, backoffs)
+    bind_refusals = BindRefusals(caches, ledger, requeuer, recorder)
     startup_monitor = StartupMonitor(
         caches,
         ledger,
@@ -118,10 +119,13 @@ def make_controllers(context: LeaderContext, port_volume_pools: PortVolumePools)
         fluxaccounts,
         miniclusters,
         pod_refusals,
-        BindRefusals(caches, ledger, requeuer, recorder),
+        bind_refusals,
         *_idle_work(context, time_limits, fluxjobs),
     )
-    return Controllers(controllers, releaser, requeuer, startup_monitor, fluxjobs, events, fluxaccounts)
+    parts = (*controllers, releaser, startup_monitor, backoffs)
+    return Controllers(
+        controllers, releaser, requeuer, startup_monitor, fluxjobs, events, fluxaccounts, parts
+    )
 
 
 def _idle_work(context: LeaderContext, limits: TimeLimits, fluxjobs: FluxJobWriter) -> tuple[IdleWork, ...]:

@@ -33,6 +33,7 @@ from fluxqueue.queue.leadership.context import LeaderContext
 from fluxqueue.queue.leadership.controllers import Controllers, make_controllers
 from fluxqueue.queue.leadership.planning import Planning, make_capacity, make_planning
 from fluxqueue.queue.leadership.repairs import make_sweeper
+from fluxqueue.queue.leadership.subscriptions import subscribe
 from fluxqueue.queue.leadership.supervision import keep_running, try_step
 from fluxqueue.queue.leadership.upkeep import upkeep
 from fluxqueue.queue.model.records import Epoch
@@ -135,7 +136,7 @@ class Leader:
         parts.fluxaccounts.show(lambda: planning.priorities.fair_shares)
         parts.fluxaccounts.show_guarantees(planning.guaranteed)
         parts.fluxaccounts.show_budgets(planning.scheduler.budgets)
-        planning.priorities.subscribe(parts.fluxaccounts.resync)
+        subscribe(context.caches, context.ledger, capacity, parts, planning)
         scheduler, controllers = planning.scheduler, (*parts.controllers, *planning.controllers)
         sweeper = make_sweeper(context, capacity, controllers, self._settings.scheduler_lease, clock)
 

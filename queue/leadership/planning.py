@@ -11,16 +11,16 @@ from fluxqueue.api.clusterobjects import DaemonSet
 from fluxqueue.api.poddefaults import with_defaults
 from fluxqueue.api.pods import PodSpec
 from fluxqueue.fluxion.rpc.interface import Fluxion
-from fluxqueue.kube.object_cache import Change
 from fluxqueue.queue.cluster.caches import Caches
 from fluxqueue.queue.cluster.daemonsets import DaemonSets
 from fluxqueue.queue.cluster.foreign_pods import ForeignPods
 from fluxqueue.queue.cluster.nodes import NodeReader
 from fluxqueue.queue.cluster.port_volume_pools import PortVolumePools
-from fluxqueue.queue.cluster.reservations import node_view, view_changed
+from fluxqueue.queue.cluster.reservations import node_view
 from fluxqueue.queue.cluster.victims import Victims
 from fluxqueue.queue.config import Matcher, node_rules
 from fluxqueue.queue.leadership.context import Controller, LeaderContext
+from fluxqueue.queue.leadership.node_recounts import NodeRecounts
 from fluxqueue.queue.model.prices import rates_of
 from fluxqueue.queue.release.job_resizer import JobResizer
 from fluxqueue.queue.requeue.maintenances import Maintenances
@@ -40,14 +40,8 @@ from fluxqueue.queue.scheduling.scheduler import Scheduler
 from fluxqueue.queue.status.fluxaccount_writer import GuaranteesShown
 from fluxqueue.queue.status.fluxjob_status import published_promise
 from fluxqueue.queue.status.fluxreservation_writer import FluxReservationWriter
-from fluxqueue.queue.tasks.rests import Turns
 
 __all__ = ["Capacity", "Planning", "make_capacity", "make_planning"]
-
-_CHANGED_S = 1.0
-_REST_OF_NODE_S = 1e-3
-"""A few times what it takes to count one."""
-"""Until a cycle decides again about a Job that changed before its patch: the watch has shown it by then."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,6 +62,11 @@ class Capacity:
     foreign_pods: ForeignPods
     graph: GraphKeeper
 
+    @property
+    def parts(self) -> tuple[object, ...]:
+        """Those that are told of changes."""
+        return self.port_volume_pools, self.foreign_pods, self.graph
+
 
 @dataclass(frozen=True, slots=True)
 class Planning:
@@ -82,12 +81,15 @@ class Planning:
         requests), what resizes Jobs, and what reservations need.
     guaranteed
         Returns what is guaranteed to accounts and used of it now.
+    parts
+        Those that are told of changes.
     """
 
     scheduler: Scheduler
     priorities: PriorityKeeper
     controllers: tuple[Controller, ...]
     guaranteed: Callable[[], GuaranteesShown]
+    parts: tuple[object, ...]
 
 
 def make_capacity(context: LeaderContext, fluxion: Fluxion) -> Capacity:
@@ -113,7 +115,7 @@ def make_capacity(context: LeaderContext, fluxion: Fluxion) -> Capacity:
 
 
 def make_planning(context: LeaderContext, capacity: Capacity, requeuer: Requeuer) -> Planning:
-    """Build the scheduler, and subscribe it to what may let work start.
+    """Build the scheduler and what follows it.
 
     Parameters
     ----------
@@ -140,46 +142,37 @@ def make_planning(context: LeaderContext, capacity: Capacity, requeuer: Requeuer
         NodeShapes(node_shapes),
         PodRuleTracker(caches, ledger),
     )
-    for store in (caches.nodes, caches.storage.csi_nodes):
-        store.add_handler(lambda _change: scheduler.soon())
-    caches.devices.subscribe(_device_counter(caches, capacity.foreign_pods, scheduler.soon))
+    recounts = NodeRecounts(caches, capacity.foreign_pods, scheduler.soon)
     scheduler.limit_accounts(lambda: caches.accounts.tree)
     quotas = NamespaceQuotas(caches, ledger)
-    quotas.subscribe(scheduler.soon)
     scheduler.limit_namespaces(quotas.room)
-    scheduler.show_victims(Victims(caches, requeuer.owners.may_suspend, ledger.wall))
+    victims = Victims(caches, requeuer.owners.may_suspend, ledger.wall)
+    scheduler.show_victims(victims)
     scheduler.read_published(lambda workload: published_promise(caches.fluxjob_of(workload.uid), workload))
     resizer = JobResizer(context.api, caches, ledger, context.recorder)
     scheduler.resize_jobs(resizer)
-    resizer.subscribe(lambda: scheduler.soon(_CHANGED_S))
-    writer, maintenances = _make_reservations(context, scheduler, requeuer)
-    caches.fluxreservations.add_handler(scheduler.queue_changed)
-    caches.fluxqueues.add_handler(scheduler.queue_changed)
-    caches.fluxaccounts.add_handler(scheduler.queue_changed)
-    capacity.foreign_pods.subscribe(scheduler.soon)
-    caches.daemonsets.add_handler(
-        lambda change: _daemonset_changed(change, caches, capacity.foreign_pods, scheduler)
-    )
+    book, writer, maintenances = _make_reservations(context, scheduler, requeuer)
     priorities = _make_priorities(context, scheduler)
     _price_grants(context)
 
     def guaranteed() -> GuaranteesShown:
         return Guarantees(caches.accounts.tree, held_nodes(ledger.live())).shown
 
-    return Planning(
-        scheduler, priorities, (priorities, *provisioners, resizer, writer, maintenances), guaranteed
-    )
+    controllers = (priorities, *provisioners, resizer, writer, maintenances)
+    parts = (scheduler, quotas, victims, recounts, book, *controllers)
+    return Planning(scheduler, priorities, controllers, guaranteed, parts)
 
 
 def _make_reservations(
     context: LeaderContext, scheduler: Scheduler, requeuer: Requeuer
-) -> tuple[FluxReservationWriter, Maintenances]:
-    """Have the scheduler respect FluxReservations; return the controllers that show and enforce them."""
+) -> tuple[ReservationBook, FluxReservationWriter, Maintenances]:
+    """Have the scheduler respect FluxReservations;
+    return what knows them, and the controllers that show and enforce them.
+    """
     caches, ledger = context.caches, context.ledger
     book = ReservationBook(
         ledger, lambda: caches.reservations.plans, lambda: map(node_view, caches.nodes.list())
     )
-    caches.nodes.add_handler(lambda change: book.note_nodes_changed() if view_changed(change) else None)
     scheduler.respect_reservations(book)
     writer = FluxReservationWriter(context.api, caches, ledger, lambda: book.booked, context.recorder)
     maintenances = Maintenances(
@@ -191,9 +184,7 @@ def _make_reservations(
         requeuer.end_graces,
         context.recorder,
     )
-    for controller in (writer, maintenances):
-        book.subscribe(controller.resync)
-    return writer, maintenances
+    return book, writer, maintenances
 
 
 def _disciplines(context: LeaderContext) -> Callable[[], Mapping[str, Discipline]]:
@@ -209,7 +200,7 @@ def _disciplines(context: LeaderContext) -> Callable[[], Mapping[str, Discipline
 
 def _make_priorities(context: LeaderContext, scheduler: Scheduler) -> PriorityKeeper:
     fair_share = context.config.fair_share
-    priorities = PriorityKeeper(
+    return PriorityKeeper(
         context.ledger,
         context.caches.fluxqueues,
         lambda: context.caches.accounts.tree,
@@ -217,9 +208,6 @@ def _make_priorities(context: LeaderContext, scheduler: Scheduler) -> PriorityKe
         resource_weights=fair_share.weights,
         reordered=scheduler.soon,
     )
-    context.caches.fluxqueues.add_handler(priorities.rules_changed)
-    context.caches.fluxaccounts.add_handler(priorities.rules_changed)
-    return priorities
 
 
 def _price_grants(context: LeaderContext) -> None:
@@ -242,40 +230,3 @@ def _daemonsets(caches: Caches) -> DaemonSets:
         )
 
     return DaemonSets(caches.daemonsets, caches.nodes, complete)
-
-
-def _device_counter(
-    caches: Caches, foreign_pods: ForeignPods, soon: Callable[[], None]
-) -> Callable[[frozenset[str] | None], None]:
-    """Return a function that has the devices of nodes counted again, of all nodes for None: some came, went,
-    were allocated or given back.
-
-    Devices that all nodes reach count on each of them, and each claim that gets one or gives it back changes
-    them.
-    """
-
-    def count_all(_all: None) -> int:
-        names = [node.metadata.name for node in caches.nodes.list()]
-        foreign_pods.recount(names)
-        soon()
-        return len(names)
-
-    turns = Turns(count_all, _REST_OF_NODE_S)
-
-    def changed(nodes: frozenset[str] | None) -> None:
-        if nodes is None:
-            turns.due(None)
-            return
-        foreign_pods.recount(nodes)
-        soon()
-
-    return changed
-
-
-def _daemonset_changed(
-    change: Change[DaemonSet], caches: Caches, foreign_pods: ForeignPods, scheduler: Scheduler
-) -> None:
-    """Count what DaemonSets take of every node again: one was added, deleted or has another spec."""
-    if change.old is None or change.new is None or change.old.spec != change.new.spec:
-        foreign_pods.recount_daemonsets(node.metadata.name for node in caches.nodes.list())
-        scheduler.soon()

@@ -80,7 +80,8 @@ class MiniClusterController:
         self._services = ServicesPods(owned, caches)
         self._formation = FormationTimeout(evict, self._problems, ledger.clock)
         self._status = MiniClusterStatusWriter(api, ledger.wall)
-        self._keys = MiniClusterKeys(caches, ledger, blockers, self.preparations, self._problems)
+        self._keys = MiniClusterKeys(caches, ledger, self.preparations, self._problems)
+        self.parts = self._keys, blockers
 
     def resync(self) -> None:
         """Check every MiniCluster and annotated Job."""

@@ -24,7 +24,6 @@ from fluxqueue.queue.model.minicluster_jobs import (
 )
 from fluxqueue.queue.model.pods import owning_job_uid
 from fluxqueue.queue.model.records import WorkloadId
-from fluxqueue.queue.release.blockers import ReleaseBlockers
 from fluxqueue.queue.store.ledger import Ledger
 
 __all__ = ["Key", "MiniClusterKeys"]
@@ -38,8 +37,8 @@ class MiniClusterKeys:
 
     Parameters
     ----------
-    caches, ledger, blockers
-        Where changes come from.
+    caches, ledger
+        The cluster and the queue.
     preparations, problems
         Told which objects are deleted.
 
@@ -53,7 +52,6 @@ class MiniClusterKeys:
         self,
         caches: Caches,
         ledger: Ledger,
-        blockers: ReleaseBlockers,
         preparations: Preparations,
         problems: KnownProblems,
     ) -> None:
@@ -62,11 +60,6 @@ class MiniClusterKeys:
         self._ledger = ledger
         self._preparations = preparations
         self._problems = problems
-        caches.miniclusters.add_handler(self._minicluster_changed)
-        caches.jobs.add_handler(self._job_changed)
-        caches.pods.add_handler(self._pod_changed)
-        ledger.subscribe(self._workload_changed)
-        blockers.subscribe(self._enqueue_job_of)
 
     def add_all(self) -> None:
         """Enqueue every MiniCluster and annotated Job."""
@@ -84,31 +77,36 @@ class MiniClusterKeys:
         minicluster = self._caches.miniclusters.get(namespace, name)
         return [Subject.of(MINICLUSTERS, minicluster)] if minicluster is not None else []
 
-    def _minicluster_changed(self, change: Change[MiniCluster]) -> None:
+    def minicluster_changed(self, change: Change[MiniCluster]) -> None:
+        """Enqueue a MiniCluster that is requested otherwise."""
         if change.old is not None and change.new is not None and _same_request(change.old, change.new):
             return  # only the status changed, which the controller writes
         if change.new is None:
             self._problems.forget(change.obj.metadata.uid)
         self.queue.add(_key(change.obj))
 
-    def _job_changed(self, change: Change[Job]) -> None:
+    def job_changed(self, change: Change[Job]) -> None:
+        """Enqueue the Job: its Flux cluster follows it."""
         if change.new is None:
             self._preparations.forget(change.obj.metadata.uid)
         self._enqueue_job(change.obj)
 
-    def _pod_changed(self, change: Change[Pod]) -> None:
+    def pod_changed(self, change: Change[Pod]) -> None:
+        """Enqueue the MiniCluster or the Job that a pod serves."""
         owner = change.obj.metadata.controller
         if owner is not None and job_served_by(change.obj) is not None:
             self.queue.add(("MiniCluster", change.obj.metadata.namespace, owner.name))
         else:
-            self._enqueue_job_of(owning_job_uid(change.obj))
+            self.enqueue_job_of(owning_job_uid(change.obj))
 
-    def _workload_changed(self, workload_id: WorkloadId) -> None:
+    def workload_changed(self, workload_id: WorkloadId) -> None:
+        """Enqueue the Job of a workload: its status shows the state."""
         workload = self._ledger.get(workload_id)
         if workload is not None:
-            self._enqueue_job_of(workload.uid)
+            self.enqueue_job_of(workload.uid)
 
-    def _enqueue_job_of(self, uid: str | None) -> None:
+    def enqueue_job_of(self, uid: str | None) -> None:
+        """Enqueue the Job of a uid, if there is one."""
         job = self._caches.jobs.get_by_uid(uid) if uid else None
         if job is not None:
             self._enqueue_job(job)

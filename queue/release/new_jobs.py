@@ -21,7 +21,7 @@ from typing import Final
 
 from fluxqueue.api import names
 from fluxqueue.api.jobs import Job
-from fluxqueue.kube.object_cache import Change, ObjectCache
+from fluxqueue.kube.object_cache import Change
 
 __all__ = ["NewJobs"]
 
@@ -32,21 +32,13 @@ _SUSPENDED: Final = "Suspended"
 
 
 class NewJobs:
-    """Jobs that the Job controller has not looked at yet.
+    """Jobs that the Job controller has not looked at yet."""
 
-    Parameters
-    ----------
-    jobs
-        The Jobs of the cluster, as the watch shows them.
-    """
-
-    def __init__(self, jobs: ObjectCache[Job]) -> None:
-        self._jobs = jobs
+    def __init__(self) -> None:
         self._awaited: dict[str, asyncio.Event] = {}
         self._unseen: set[str] = set()
         """The uids of the Jobs that the controller has not looked at."""
         self._required = False
-        jobs.add_handler(self._changed)
 
     @property
     def waiting(self) -> int:
@@ -76,7 +68,8 @@ class NewJobs:
         finally:
             self._awaited.pop(uid, None)
 
-    def _changed(self, change: Change[Job]) -> None:
+    def job_changed(self, change: Change[Job]) -> None:
+        """Note whether the Job controller has looked at a Job."""
         uid = change.obj.metadata.uid
         if change.new is None or _has_status(change.new):
             self._unseen.discard(uid)

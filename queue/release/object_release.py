@@ -136,7 +136,8 @@ class ObjectReleaser:
         self._gates = gates
         self._prepare = prepare
         self._settings = settings or ReleaseSettings()
-        self._new_jobs = NewJobs(caches.jobs)
+        self._new_jobs = NewJobs()
+        self.parts = (self._new_jobs,)
         self._fitness = NodeFitness(lambda name: caches.nodes.get("", name))
 
     async def settle(self, workload: Workload) -> None:

@@ -77,6 +77,7 @@ class Releaser:
         self, objects: ObjectReleaser, ledger: Ledger, trigger: Trigger, reread: Callable[[str], None]
     ) -> None:
         self._objects = objects
+        self.parts = (objects,)
         self._ledger = ledger
         self._trigger = trigger
         self._reread = reread

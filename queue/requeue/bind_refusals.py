@@ -66,7 +66,6 @@ class BindRefusals:
         self._recorder = recorder
         self._keys: Batches[str] = Batches("refused binds")
         self._without_slot_since: dict[str, float] = {}
-        caches.pods.add_handler(self._pod_changed)
 
     def resync(self) -> None:
         """Enqueue all refused pods, as at start and in a sweep."""
@@ -81,7 +80,8 @@ class BindRefusals:
         """Work until cancelled."""
         await self._keys.run(self._react, limit=_BATCH)
 
-    def _pod_changed(self, change: Change[Pod]) -> None:
+    def pod_changed(self, change: Change[Pod]) -> None:
+        """Enqueue a pod: its node may have refused it."""
         if change.new is not None:
             self._enqueue(change.new)
 

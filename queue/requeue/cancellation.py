@@ -71,9 +71,6 @@ class Canceller:
         self._recorder = recorder
         self._jobs = JobSuspender(api)
         self._keys: WorkQueue[str] = WorkQueue("cancels")
-        caches.fluxjobs.add_handler(self._fluxjob_changed)
-        caches.jobs.add_handler(self._job_changed)
-        ledger.subscribe(self._workload_changed)
 
     async def run(self) -> None:
         """Work until cancelled."""
@@ -84,16 +81,19 @@ class Canceller:
         for fluxjob in self._caches.fluxjobs.list():
             self._enqueue(fluxjob)
 
-    def _fluxjob_changed(self, change: Change[FluxJob]) -> None:
+    def fluxjob_changed(self, change: Change[FluxJob]) -> None:
+        """Enqueue a FluxJob: its user may cancel the work, or no more."""
         if change.new is not None:
             self._enqueue(change.new)
 
-    def _job_changed(self, change: Change[Job]) -> None:
+    def job_changed(self, change: Change[Job]) -> None:
+        """Enqueue the FluxJob of a Job: a cancelled one is kept suspended."""
         job = change.new
         if job is not None and (fluxjob := self._caches.fluxjob_of(job.metadata.uid)) is not None:
             self._enqueue(fluxjob)
 
-    def _workload_changed(self, workload_id: WorkloadId) -> None:
+    def workload_changed(self, workload_id: WorkloadId) -> None:
+        """Enqueue the FluxJob of a workload, which may have been cancelled before it was one."""
         workload = self._ledger.get(workload_id)
         if workload is not None and (fluxjob := self._caches.fluxjob_of(workload.uid)) is not None:
             self._enqueue(fluxjob)

@@ -61,7 +61,6 @@ class GiveBacks:
         self._recorder = recorder
         self._keys: WorkQueue[WorkloadId] = WorkQueue("give-backs")
         self._told: dict[WorkloadId, str] = {}
-        ledger.subscribe(self._workload_changed)
 
     async def run(self) -> None:
         """Work until cancelled."""
@@ -73,7 +72,8 @@ class GiveBacks:
         for workload, _ in self._ledger.giving_back():
             self._keys.add(workload.id)
 
-    def _workload_changed(self, workload_id: WorkloadId) -> None:
+    def workload_changed(self, workload_id: WorkloadId) -> None:
+        """Enqueue a workload that gives something back."""
         workload = self._ledger.get(workload_id)
         if workload is not None and given_back_message(workload):
             self._keys.add(workload_id)

@@ -45,7 +45,6 @@ class JobBackoffs:
         self._jobs = caches.jobs
         self._clock = clock
         self._failed_at: OrderedDict[str, datetime] = OrderedDict()
-        caches.pods.add_handler(self._pod_changed)
 
     def failed_at(self, job_uid: str) -> datetime | None:
         """Return when a pod of a Job failed last; None if none did."""
@@ -60,7 +59,8 @@ class JobBackoffs:
             else None
         )
 
-    def _pod_changed(self, change: Change[Pod]) -> None:
+    def pod_changed(self, change: Change[Pod]) -> None:
+        """Record when a pod of a Job failed."""
         uid = owning_job_uid(change.obj) if _has_failed(change) else None
         job = self._jobs.get_by_uid(uid) if uid is not None else None
         if uid is None or job is None or job.spec.suspend:

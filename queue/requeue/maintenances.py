@@ -84,14 +84,12 @@ class Maintenances:
         self._changed = asyncio.Event()
         self._evicts = False
         self._refused: frozenset[WorkloadId] = frozenset()
-        caches.nodes.add_handler(self._node_changed)
-        ledger.subscribe(lambda _workload: self._ledger_changed())
 
     def resync(self) -> None:
         """Compare all nodes."""
         self._changed.set()
 
-    def _node_changed(self, change: Change[Node]) -> None:
+    def node_changed(self, change: Change[Node]) -> None:
         """Compare if a node came, went, or was cordoned or marked; not at each of its heartbeats."""
         old, new = change.old, change.new
         if (
@@ -102,7 +100,8 @@ class Maintenances:
         ):
             self._changed.set()
 
-    def _ledger_changed(self) -> None:
+    def workload_changed(self, _workload: WorkloadId) -> None:
+        """Compare while work is evicted from nodes in maintenance."""
         if self._evicts:
             self._changed.set()
 

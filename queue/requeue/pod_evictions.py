@@ -76,7 +76,6 @@ class PodEvictor:
         self._reread = reread
         self._gates = gates
         self._awaited: dict[str, asyncio.Event] = {}
-        caches.pods.add_handler(self._pod_changed)
 
     def withdrawing(self, uid: str) -> bool:
         """True while a pod is being withdrawn and its slot is not free yet."""
@@ -352,7 +351,8 @@ class PodEvictor:
             self._awaited.pop(uid, None)
         return pod is not None
 
-    def _pod_changed(self, change: Change[Pod]) -> None:
+    def pod_changed(self, change: Change[Pod]) -> None:
+        """Go on with a pod whose change is awaited."""
         if self._awaited and (event := self._awaited.pop(change.obj.metadata.uid, None)) is not None:
             event.set()
 

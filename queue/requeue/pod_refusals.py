@@ -33,7 +33,6 @@ from fluxqueue.api.fluxjobs import Reason, State
 from fluxqueue.api.metadata import NamedObject
 from fluxqueue.api.quantities import InvalidQuantity, parse_quantity
 from fluxqueue.kube.object_cache import Change, ChangeKind
-from fluxqueue.queue.cluster.caches import Caches
 from fluxqueue.queue.model.records import Allocation, Workload, WorkloadId
 from fluxqueue.queue.requeue.job_backoffs import JobBackoffs
 from fluxqueue.queue.requeue.start_failures import StartFailure, StartFailureCause
@@ -63,13 +62,13 @@ class PodRefusals:
 
     Parameters
     ----------
-    caches, ledger, trigger
-        The cluster, the queue, and the control tasks.
+    ledger, trigger
+        The queue, and the control tasks.
     backoffs
         When pods of Jobs failed.
     """
 
-    def __init__(self, caches: Caches, ledger: Ledger, trigger: Trigger, backoffs: JobBackoffs) -> None:
+    def __init__(self, ledger: Ledger, trigger: Trigger, backoffs: JobBackoffs) -> None:
         self._ledger = ledger
         self._backoffs = backoffs
         self._trigger = trigger
@@ -80,12 +79,6 @@ class PodRefusals:
         """New ServiceAccounts by namespace."""
         self._roomier_at: dict[str, datetime] = {}
         self._wake: Callable[[], None] = lambda: None
-        self._watching = False
-        caches.failed_creations.add_handler(self._event_changed)
-        caches.resource_quotas.add_handler(self._quota_changed)
-        caches.service_accounts.add_handler(self._account_changed)
-        self._watching = True
-        ledger.subscribe(self._workload_changed)
 
     def subscribe(self, wake: Callable[[], None]) -> None:
         """Have a function called whenever pods of a live workload were refused."""
@@ -100,7 +93,7 @@ class PodRefusals:
             namespace: at for namespace, at in self._roomier_at.items() if now - at < _ROOM_KEPT
         }
         for workload in self._ledger.all():
-            self._workload_changed(workload.id)
+            self.workload_changed(workload.id)
 
     async def run(self) -> None:
         """Work until cancelled."""
@@ -124,9 +117,10 @@ class PodRefusals:
 
     # ---- events --------------------------------------------------------------------------------------------
 
-    def _event_changed(self, change: Change[Event]) -> None:
+    def event_changed(self, change: Change[Event]) -> None:
+        """Record why pods of a live workload were refused, and say so."""
         event = change.new
-        if not self._watching or event is None or _TRANSIENT in event.message:
+        if event is None or _TRANSIENT in event.message:
             return
         workload = self._ledger.by_uid(event.involved_object.uid)
         if (
@@ -144,22 +138,23 @@ class PodRefusals:
             self._reported.popitem(last=False)
         self._wake()
 
-    def _quota_changed(self, change: Change[ResourceQuota]) -> None:
+    def quota_changed(self, change: Change[ResourceQuota]) -> None:
+        """Try refused work of a namespace again when a quota leaves more room."""
         namespace = change.obj.metadata.namespace
-        if self._watching and (
-            change.new is None or change.old is None or leaves_more_room(change.old, change.new)
-        ):
+        if change.new is None or change.old is None or leaves_more_room(change.old, change.new):
             self._roomier_at[namespace] = self._ledger.clock()
             if namespace in self._waiting:
                 self._keys.add(namespace)
 
-    def _account_changed(self, change: Change[NamedObject]) -> None:
+    def account_changed(self, change: Change[NamedObject]) -> None:
+        """Try refused work again when a ServiceAccount was created that it may name."""
         namespace = change.obj.metadata.namespace
         if namespace in self._waiting and change.kind is ChangeKind.ADDED:
             self._accounts.setdefault(namespace, set()).add(change.obj.metadata.name)
             self._keys.add(namespace)
 
-    def _workload_changed(self, workload_id: WorkloadId) -> None:
+    def workload_changed(self, workload_id: WorkloadId) -> None:
+        """Keep the workloads that wait because their pods were refused."""
         workload = self._ledger.get(workload_id)
         if not self._waiting and (workload is None or not workload.requeue_state.refused_pods):
             return

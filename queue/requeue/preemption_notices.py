@@ -61,7 +61,6 @@ class PreemptionNotices:
         self._keys: WorkQueue[WorkloadId] = WorkQueue("preemption-notices")
         self._reported: dict[WorkloadId, str] = {}
         self._noticed: set[WorkloadId] = set()
-        ledger.subscribe(self._workload_changed)
 
     async def run(self) -> None:
         """Work until cancelled."""
@@ -73,7 +72,7 @@ class PreemptionNotices:
             key: text for key, text in self._reported.items() if self._ledger.get(key) is not None
         }
         for workload, _ in (*self._ledger.evicting(), *self._ledger.giving_back()):
-            self._workload_changed(workload.id)
+            self.workload_changed(workload.id)
         for pod in self._caches.pods.list():
             told = pod.metadata.annotation(names.PREEMPT_AT_ANNOTATION) is not None and pod.active
             if (
@@ -83,7 +82,8 @@ class PreemptionNotices:
             ):
                 self._keys.add(row.id)
 
-    def _workload_changed(self, workload_id: WorkloadId) -> None:
+    def workload_changed(self, workload_id: WorkloadId) -> None:
+        """Enqueue a workload that is told that it ends, or is no more."""
         workload, allocation, now = (
             self._ledger.get(workload_id),
             self._ledger.allocation(workload_id),

@@ -124,15 +124,12 @@ class Requeuer:
         self._unstoppable: set[WorkloadId] = set()
         self._repair_due = asyncio.Event()
         self.pods = PodEvictor(api, caches, ledger, trigger, gates, reread)
+        self.parts = (self.pods,)
         self._keys: WorkQueue[WorkloadId] = WorkQueue("requeues")
         self._evicting: set[WorkloadId] = set()
         self._uncounted: set[WorkloadId] = set()
         """What this process evicted and did not count yet: it may go on while it is in its grace."""
         self._timers: dict[WorkloadId, asyncio.TimerHandle] = {}
-        caches.jobs.add_handler(self._job_changed)
-        caches.pods.add_handler(self._pod_changed)
-        caches.nodes.add_handler(self._node_changed)
-        ledger.subscribe(self._workload_changed)
 
     async def evict(
         self,
@@ -247,17 +244,19 @@ class Requeuer:
     def resync(self) -> None:
         """Enqueue all workloads that are evicted, back off or have a remnant, as at start and in a sweep."""
         for workload in self._ledger.all():
-            self._workload_changed(workload.id)
+            self.workload_changed(workload.id)
         for remnant in self._ledger.remnants():
             self._keys.add(remnant.workload)
         self._repair_due.set()
 
     # ---- events --------------------------------------------------------------------------------------------
 
-    def _job_changed(self, change: Change[Job]) -> None:
+    def job_changed(self, change: Change[Job]) -> None:
+        """Enqueue an evicted Job: it may have stopped."""
         self._enqueue(change.obj.metadata.uid)
 
-    def _pod_changed(self, change: Change[Pod]) -> None:
+    def pod_changed(self, change: Change[Pod]) -> None:
+        """Enqueue the evicted work of a pod: the pod may be gone."""
         pod = change.obj
         owner = pod.metadata.controller
         self._enqueue(owner.uid if owner is not None else pod.metadata.uid)
@@ -273,7 +272,7 @@ class Requeuer:
             if allocation is not None and allocation.remnant:
                 self._keys.add(allocation.workload)
 
-    def _node_changed(self, change: Change[Node]) -> None:
+    def node_changed(self, change: Change[Node]) -> None:
         """Enqueue all evicted workloads if a node is lost:
         those that wait for pods on it do not wait any longer.
         """
@@ -287,7 +286,8 @@ class Requeuer:
         if workload is not None and workload.evicting:
             self._keys.add(workload.id)
 
-    def _workload_changed(self, workload_id: WorkloadId) -> None:
+    def workload_changed(self, workload_id: WorkloadId) -> None:
+        """Enqueue a workload that was evicted, and time one that waits for its next start."""
         workload = self._ledger.get(workload_id)
         if workload is not None and workload.evicting:
             self._evicting.add(workload_id)

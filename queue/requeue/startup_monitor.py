@@ -183,9 +183,6 @@ class StartupMonitor:
         self._with_unbound: set[WorkloadId] = set()
         self._refused_since: dict[WorkloadId, float] = {}
         self._awake = asyncio.Event()
-        caches.nodes.add_handler(self._node_changed)
-        caches.pods.add_handler(self._pod_changed)
-        refusals.subscribe(self._awake.set)
 
     async def run(self) -> None:
         """Check until cancelled."""
@@ -201,7 +198,11 @@ class StartupMonitor:
                 log.warning("start.check_failed", error=str(error))
                 await asyncio.sleep(_RETRY_S)
 
-    def _node_changed(self, change: Change[Node]) -> None:
+    def look_now(self) -> None:
+        """Check at once: pods of a live workload were refused."""
+        self._awake.set()
+
+    def node_changed(self, change: Change[Node]) -> None:
         """Check at once: what keeps new pods from a node keeps a released pod from it too.
         Again when the latest pods have their slots.
         """
@@ -211,7 +212,7 @@ class StartupMonitor:
             self._awake.set()
             asyncio.get_running_loop().call_later(2 * _PACE_S, self._awake.set)
 
-    def _pod_changed(self, change: Change[Pod]) -> None:
+    def pod_changed(self, change: Change[Pod]) -> None:
         """Check at once if a pod comes to the node that its template holds,
         and that node takes no pod any more.
         """

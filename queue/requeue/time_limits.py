@@ -73,8 +73,6 @@ class TimeLimits:
         self._recorder = recorder
         self._keys: WorkQueue[WorkloadId] = WorkQueue("time-limits")
         self._warned: dict[WorkloadId, FluxionJobId | None] = {}
-        caches.fluxqueues.add_handler(self._queue_changed)
-        ledger.subscribe(self._workload_changed)
 
     async def run(self) -> None:
         """Work until cancelled."""
@@ -88,14 +86,16 @@ class TimeLimits:
         for workload, _ in self._ledger.live():
             self._enqueue(workload)
 
-    def _queue_changed(self, change: Change[FluxQueue]) -> None:
+    def queue_changed(self, change: Change[FluxQueue]) -> None:
+        """Enqueue the live work of a queue whose durations are enforced otherwise."""
         former = change.old.spec.enforce_duration if change.old is not None else None
         if change.new is not None and change.new.spec.enforce_duration != former:
             for workload, _ in self._ledger.live():
                 if workload.queue == change.new.metadata.name:
                     self._enqueue(workload)
 
-    def _workload_changed(self, workload_id: WorkloadId) -> None:
+    def workload_changed(self, workload_id: WorkloadId) -> None:
+        """Enqueue a workload: its end may have moved."""
         workload = self._ledger.get(workload_id)
         if workload is None:
             self._warned.pop(workload_id, None)

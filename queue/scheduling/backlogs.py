@@ -44,11 +44,13 @@ class Backlogs:
         self._ledger = ledger
         self._predicted = predicted
         self._queue_of: dict[WorkloadId, str] = {}
-        ledger.subscribe(self.changed.add)
-        ledger.subscribe_order(self.changed.add)
 
     def __contains__(self, workload: WorkloadId) -> bool:
         return workload in self._queue_of
+
+    def workload_changed(self, workload: WorkloadId) -> None:
+        """Check a workload at the next refresh."""
+        self.changed.add(workload)
 
     def queue_of(self, workload: WorkloadId) -> str | None:
         """Return the queue in whose backlog a workload is; None if it is in none."""

@@ -42,8 +42,7 @@ class ChainedStarts:
         for workload in sorted(
             filter(_waits, ledger.all()), key=lambda workload: (workload.submitted_at, workload.id)
         ):
-            self._workload_changed(workload.id)
-        ledger.subscribe(self._workload_changed)
+            self.workload_changed(workload.id)
 
     def __bool__(self) -> bool:
         return bool(self._queue_of)
@@ -80,7 +79,8 @@ class ChainedStarts:
             found |= {workload_id: start for start, workload_id in nsmallest(most, starts)}
         return found
 
-    def _workload_changed(self, workload_id: WorkloadId) -> None:
+    def workload_changed(self, workload_id: WorkloadId) -> None:
+        """Keep the line of those that wait for others or for a time."""
         workload = self._ledger.get(workload_id)
         queue = workload.queue if workload is not None and _waits(workload) else None
         former = self._queue_of.get(workload_id)

@@ -69,8 +69,7 @@ class Deadlines:
         self._estimates = estimates
         self._with_deadline: set[WorkloadId] = set()
         for workload in ledger.all():
-            self._changed(workload.id)
-        ledger.subscribe(self._changed)
+            self.workload_changed(workload.id)
 
     def refine(self, changes: Sequence[ReasonChange]) -> list[ReasonChange]:
         """Replace the reasons of work that waits for nodes and will miss its deadline."""
@@ -128,7 +127,8 @@ class Deadlines:
         unsure = estimate is None or estimate.eta is None
         return workload.message if known and (missed or unsure) else missed
 
-    def _changed(self, workload_id: WorkloadId) -> None:
+    def workload_changed(self, workload_id: WorkloadId) -> None:
+        """Keep the pending work that has a deadline."""
         workload = self._ledger.get(workload_id)
         pending = workload if workload is not None and workload.state is State.PENDING else None
         if pending is not None and (

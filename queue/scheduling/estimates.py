@@ -90,6 +90,7 @@ class StartEstimator:
         self._ledger = ledger
         self._graph = graph
         self._chained = ChainedStarts(ledger)
+        self.parts = (self._chained,)
         self._updated_at = -math.inf
         self._counted_at = -math.inf
         self._pause_s = _EVERY_S
@@ -98,7 +99,6 @@ class StartEstimator:
         self._first_estimates: dict[WorkloadId, tuple[int, int]] = {}
         self._promises: dict[WorkloadId, datetime] = {}
         self._reserved: set[WorkloadId] = set()
-        ledger.subscribe(self._changed)
 
     def started(self, workloads: Iterable[WorkloadId], now: int) -> None:
         """Add the first estimates of workloads that start now to the history."""
@@ -322,7 +322,7 @@ class StartEstimator:
             reserved=reserved,
         )
 
-    def _changed(self, workload_id: WorkloadId) -> None:
+    def workload_changed(self, workload_id: WorkloadId) -> None:
         """Forget the estimate of a workload that started or ended."""
         workload = self._ledger.get(workload_id)
         if workload is None or workload.state is not State.PENDING:

@@ -100,7 +100,8 @@ class GraphKeeper:
         self._policy = policy
         self._foreign = foreign
         self._port_volume_pools = port_volume_pools or PortVolumePools(ledger)
-        self._specs = NodeSpecs(nodes, to_spec, foreign, self._port_volume_pools)
+        self.specs = NodeSpecs(nodes, to_spec, foreign, self._port_volume_pools)
+        self.parts = self.specs, self._port_volume_pools
         self._instance = ""
         self._in_graph: Mapping[str, GraphNodeSpec] = {}
         self._foreign_amounts: dict[str, Mapping[str, int]] = {}
@@ -136,7 +137,7 @@ class GraphKeeper:
 
     def largest_daemon_use(self) -> dict[str, int]:
         """Return the most that DaemonSets take of any node, by type, in the graph's units."""
-        return self._specs.largest_daemon_use()
+        return self.specs.largest_daemon_use()
 
     def take_displaced(self) -> set[int]:
         """Return the job ids of reservations that changed nodes or foreign pods displaced since the last
@@ -173,7 +174,7 @@ class GraphKeeper:
 
     def specs_of(self, nodes: Iterable[Node]) -> dict[str, GraphNodeSpec]:
         """Return these nodes as the graph is to hold them."""
-        return self._specs.of(nodes)
+        return self.specs.of(nodes)
 
     def invalidate(self) -> None:
         """Make the next `ensure` fill the graph again."""
@@ -192,7 +193,7 @@ class GraphKeeper:
             if self._instance:
                 # before nodes change: DaemonSets take more as work ends
                 await self._return_freed(self._ledger.take_freed())
-            wanted = self._specs.present()
+            wanted = self.specs.present()
             if not self._instance:
                 await self._rebuild(wanted)
             elif wanted is not self._in_graph and wanted != self._in_graph:

@@ -106,9 +106,9 @@ class Growth:
         self._read: dict[WorkloadId, datetime] = {}
         self._settled_at = _NEVER
         self._small = {workload.id for workload in ledger.all() if _is_small(workload)}
-        ledger.subscribe(self._workload_changed)
 
-    def _workload_changed(self, workload_id: WorkloadId) -> None:
+    def workload_changed(self, workload_id: WorkloadId) -> None:
+        """Keep the Jobs that may grow, and request a cycle for a new one."""
         workload = self._ledger.get(workload_id)
         if workload is not None and _is_small(workload):
             if workload_id not in self._small:

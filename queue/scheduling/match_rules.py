@@ -6,7 +6,7 @@ serves the simulator, which knows no pods.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence, Set
+from collections.abc import Iterable, Sequence, Set
 from typing import Protocol
 
 from fluxqueue.fluxion.messages import NodeShare
@@ -29,10 +29,6 @@ class MatchRules(Protocol):
         """Workloads of this cycle without rules that rules of other pods keep off nodes.
         Their refusals hold for no other workload.
         """
-        ...
-
-    def subscribe(self, listener: Callable[[], None]) -> None:
-        """Call the listener when rules of pending work may admit other nodes than before."""
         ...
 
     def begin_cycle(self) -> bool:
@@ -70,9 +66,6 @@ class NoMatchRules:
     def __init__(self) -> None:
         self.changed = False
         self.individual: frozenset[WorkloadId] = frozenset()
-
-    def subscribe(self, listener: Callable[[], None]) -> None:
-        """Do nothing: nothing changes."""
 
     def begin_cycle(self) -> bool:
         """Return False: nothing changes."""

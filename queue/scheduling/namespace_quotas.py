@@ -108,11 +108,6 @@ class NamespaceQuotas:
         self._closed: set[str] = set()
         self._roomier: set[str] = set()
         self._listener: Callable[[], None] = lambda: None
-        for defaults in (caches.limit_ranges, caches.runtime_classes, caches.priority_classes):
-            defaults.add_handler(self._defaults_changed)
-        caches.resource_quotas.add_handler(self._quota_changed)
-        caches.pods.add_handler(self._pod_changed)
-        ledger.subscribe(self._workload_changed)
 
     def subscribe(self, listener: Callable[[], None]) -> None:
         """Call the listener when a quota may leave more room than before."""
@@ -248,11 +243,13 @@ class NamespaceQuotas:
 
     # ---- events --------------------------------------------------------------------------------------------
 
-    def _defaults_changed(self, _change: object) -> None:
+    def defaults_changed(self, _change: object) -> None:
+        """Read all quotas again: pods may count otherwise."""
         self._requests.clear()
         self._stale.update(self._quotas)
 
-    def _quota_changed(self, change: Change[ResourceQuota]) -> None:
+    def quota_changed(self, change: Change[ResourceQuota]) -> None:
+        """Read the quotas of a namespace again, and request a cycle if there may be more room."""
         old, new, meta = change.old, change.new, change.obj.metadata
         quotas = self._quotas.setdefault(meta.namespace, {})
         if new is not None:
@@ -265,7 +262,8 @@ class NamespaceQuotas:
         if new is None or old is None or _leaves_more(old, new):
             self._recheck(meta.namespace)
 
-    def _pod_changed(self, change: Change[Pod]) -> None:
+    def pod_changed(self, change: Change[Pod]) -> None:
+        """Note new pods, which quotas may not count yet, and those that were bound."""
         pod = change.obj
         if pod.metadata.namespace not in self._quotas or change.new is None:
             return
@@ -275,7 +273,8 @@ class NamespaceQuotas:
         elif change.old is not None and pod.spec.node_name and not change.old.spec.node_name:
             self._recheck(pod.metadata.namespace)
 
-    def _workload_changed(self, workload_id: WorkloadId) -> None:
+    def workload_changed(self, workload_id: WorkloadId) -> None:
+        """Look for room when a workload runs: fewer of its pods may be awaited."""
         workload = self._ledger.get(workload_id)
         if workload is not None and workload.state is State.RUNNING:
             self._recheck(workload.namespace)  # fewer of its pods may be awaited

@@ -62,7 +62,6 @@ class NodeSpecs:
         self._changed: dict[str, None] = {}
         """Nodes to read again, in the order in which they came: the graph gets them in this order."""
         self._types: frozenset[str] = frozenset()
-        nodes.add_handler(self._node_changed)
 
     def of(self, nodes: Iterable[Node]) -> dict[str, GraphNodeSpec]:
         """Read these nodes now."""
@@ -109,7 +108,8 @@ class NodeSpecs:
                 most[kind] = max(most.get(kind, 0), amount)
         return most
 
-    def _node_changed(self, change: Change[Node]) -> None:
+    def node_changed(self, change: Change[Node]) -> None:
+        """Read a node again before the next match."""
         self._changed[change.obj.metadata.name] = None
 
     def _with_other_pools(self) -> list[str]:

@@ -125,6 +125,15 @@ class CyclePhases:
         self.room: Room = no_room_limited
         self.book: ReservationBook | None = None
         self.estimates = self._estimator.estimates
+        self.parts = (
+            self._predictions,
+            self._backlogs,
+            self._estimator,
+            self._deadlines,
+            self.growth,
+            self._submitted,
+            rules,
+        )
 
     async def run(self, disciplines: Callable[[], Mapping[str, Discipline]]) -> int:
         """Run one cycle; return how many workloads were granted.

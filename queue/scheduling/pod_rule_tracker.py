@@ -80,13 +80,8 @@ class PodRuleTracker:
         self._selectors: SelectorIndex[WorkloadId] = SelectorIndex()
         self._selectors_of: dict[WorkloadId, tuple[Selector, ...]] = {}
         self._listeners: list[Callable[[], None]] = []
-        caches.pods.add_handler(self._pod_changed)
-        caches.nodes.add_handler(self._node_changed)
-        caches.namespaces.add_handler(self._namespace_changed)
-        ledger.subscribe(self._workload_changed)
-        ledger.subscribe_slots(self._slots_changed)
         for workload in ledger.all():
-            self._workload_changed(workload.id)
+            self.workload_changed(workload.id)
 
     def subscribe(self, listener: Callable[[], None]) -> None:
         """Call the listener when rules of pending work may admit other nodes than before."""
@@ -273,7 +268,8 @@ class PodRuleTracker:
 
     # ---- changes -------------------------------------------------------------------------------------------
 
-    def _pod_changed(self, change: Change[Pod]) -> None:
+    def pod_changed(self, change: Change[Pod]) -> None:
+        """Place a pod, or take it away, and tell if pending work is concerned."""
         pod = change.obj
         now = _placed(pod) if change.new is not None else None
         if self._pods is None:
@@ -307,10 +303,12 @@ class PodRuleTracker:
             or (self._ledger.by_uid(job) if job else None)
         )
 
-    def _slots_changed(self, workload_id: WorkloadId) -> None:
+    def slots_changed(self, workload_id: WorkloadId) -> None:
+        """Place the slots of a workload again in the next cycle."""
         self._dirty.add(workload_id)
 
-    def _workload_changed(self, workload_id: WorkloadId) -> None:
+    def workload_changed(self, workload_id: WorkloadId) -> None:
+        """Keep the rules of pending work."""
         workload = self._ledger.get(workload_id)
         rules = rules_in(workload.jobspec) if workload is not None else None
         waits = rules is not None and workload is not None and workload.state is State.PENDING
@@ -327,11 +325,13 @@ class PodRuleTracker:
         if workload is None:
             self._read.pop(workload_id, None)
 
-    def _node_changed(self, change: Change[Node]) -> None:
+    def node_changed(self, change: Change[Node]) -> None:
+        """Forget the topology if a node is another one."""
         if change.old is None or change.new is None or _facts(change.old) != _facts(change.new):
             self._node_topology = None
 
-    def _namespace_changed(self, change: Change[Namespace]) -> None:
+    def namespace_changed(self, change: Change[Namespace]) -> None:
+        """Tell that labels changed by which rules may select namespaces."""
         if (
             change.old is not None
             and change.new is not None

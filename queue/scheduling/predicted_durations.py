@@ -56,8 +56,7 @@ class PredictedDurations:
         self._outdated: dict[WorkloadId, None] = {}
         """What of it is to be predicted anew; what has waited longest for that comes first."""
         for workload in ledger.all():
-            self._note(workload.id)
-        ledger.subscribe(self._note)
+            self.workload_changed(workload.id)
 
     @property
     def any(self) -> bool:
@@ -106,7 +105,7 @@ class PredictedDurations:
             else None
         )
 
-    def _note(self, workload_id: WorkloadId) -> None:
+    def workload_changed(self, workload_id: WorkloadId) -> None:
         """Record the start or the end of a workload."""
         workload = self._ledger.get(workload_id)
         self._note_waiting(workload_id, workload)

@@ -92,8 +92,6 @@ class Provisioner:
         self._adopted: set[Provision] = set()
         """The ways whose requests of earlier leaders are known: before, none is made."""
         self._compare_wanted = asyncio.Event()
-        ledger.subscribe(self._keys.add)
-        caches.fluxqueues.add_handler(self._note_queue)
 
     async def run(self) -> None:
         """Work until cancelled."""
@@ -113,7 +111,12 @@ class Provisioner:
         for workload in sorted(waiting, key=lambda each: (each.submitted_at, each.id)):
             self._keys.add(workload.id)
 
-    def _note_queue(self, change: Change[FluxQueue]) -> None:
+    def workload_changed(self, workload: WorkloadId) -> None:
+        """Enqueue a workload: it may need nodes, or no more."""
+        self._keys.add(workload)
+
+    def queue_changed(self, change: Change[FluxQueue]) -> None:
+        """Compare all requests if a queue adds nodes otherwise."""
         if (
             change.old is None
             or change.new is None

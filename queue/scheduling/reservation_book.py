@@ -15,7 +15,10 @@ from itertools import chain
 import numpy as np
 import structlog
 
+from fluxqueue.api.nodes import Node
 from fluxqueue.fluxion.messages import AdvanceReservation
+from fluxqueue.kube.object_cache import Change
+from fluxqueue.queue.cluster.reservations import view_changed
 from fluxqueue.queue.model.occurrences import Occurrence, merged, occurrences
 from fluxqueue.queue.model.reservation_plans import BookedReservation, NodeView, ReservationPlan, choose_nodes
 from fluxqueue.queue.store.ledger import Ledger
@@ -129,9 +132,9 @@ class ReservationBook:
         """Call a function whenever reservations, their nodes or their present times changed."""
         self._listeners.append(listener)
 
-    def note_nodes_changed(self) -> None:
-        """Look at the nodes again in the next cycle."""
-        self._nodes_changed = True
+    def node_changed(self, change: Change[Node]) -> None:
+        """Choose nodes again in the next cycle if the choice may change with this one."""
+        self._nodes_changed |= view_changed(change)
 
     def wanted(self) -> tuple[AdvanceReservation, ...]:
         """Return what the matcher is to set aside."""

@@ -17,6 +17,8 @@ import structlog
 from fluxqueue.api.fluxaccounts import BudgetStatus, FluxAccount
 from fluxqueue.api.fluxqueues import FluxQueue
 from fluxqueue.api.fluxreservations import FluxReservation
+from fluxqueue.api.nodes import Node
+from fluxqueue.api.storage import CSINode
 from fluxqueue.fluxion.errors import FluxionError
 from fluxqueue.kube.object_cache import Change
 from fluxqueue.queue.metrics import CYCLE_SECONDS, CYCLES, FLUXION_UP
@@ -40,6 +42,7 @@ __all__ = ["Scheduler"]
 log = structlog.get_logger()
 
 _RETRY_S = 1.0
+_SHOWN_S = 1.0
 _FURTHEST_S = 86_400.0
 """A time of a reservation that is further away is looked at again by then."""
 _WATCH_S = 30.0
@@ -96,11 +99,11 @@ class Scheduler:
         self._disciplines = disciplines
         self._wakeup = Wakeup(trigger)
         rules = rules if rules is not None else NoMatchRules()
-        rules.subscribe(self.soon)
         self._phases = CyclePhases(
             ledger, graph, trigger, self._wakeup, evict or ledger.evict, node_shapes or NodeShapes({}), rules
         )
         self.estimates = self._phases.estimates
+        self.parts = self._phases.parts
 
     def limit_accounts(self, accounts: Accounts) -> None:
         """Have the limits of accounts respected. The function is called in every cycle."""
@@ -194,6 +197,14 @@ class Scheduler:
         """Request a cycle after an edit of a queue's rules, of an account, or of a reservation."""
         if change.old is None or change.new is None or change.old.spec != change.new.spec:
             self.soon()
+
+    def node_changed(self, _change: Change[Node] | Change[CSINode]) -> None:
+        """Request a cycle: work may fit now."""
+        self.soon()
+
+    def size_missed(self) -> None:
+        """Request a cycle for when the watch has shown what changed of a Job before its patch."""
+        self.soon(_SHOWN_S)
 
     def soon(self, delay_s: float = SOON_S) -> None:
         """Request a cycle after a delay. Of several requests the earliest counts."""

@@ -71,7 +71,6 @@ class SubmittedLimits:
         self._changed: set[str] = set()
         self._beyond: dict[str, dict[WorkloadId, OverLimit]] = {}
         self._all: dict[WorkloadId, OverLimit] = {}
-        ledger.subscribe(self._note)
 
     def beyond(self, accounts: AccountTree) -> Mapping[WorkloadId, OverLimit]:
         """Return which pending workloads are beyond what their account, or one above it, may have at once."""
@@ -94,7 +93,7 @@ class SubmittedLimits:
                 self._least[top] = min(self._least.get(top, sys.maxsize), *least)
         if self._tops:
             for workload in self._ledger.all():
-                self._note(workload.id)
+                self.workload_changed(workload.id)
 
     def _find(self, top: str) -> dict[WorkloadId, OverLimit]:
         below = self._below[top]
@@ -103,7 +102,7 @@ class SubmittedLimits:
         rows = map(self._ledger.get, below)
         return _beyond((row for row in rows if row is not None), self._accounts, _has_nodes)
 
-    def _note(self, workload_id: WorkloadId) -> None:
+    def workload_changed(self, workload_id: WorkloadId) -> None:
         """Record to which limit a workload counts, and that something changed there."""
         if not self._tops:
             return

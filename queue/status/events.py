@@ -218,7 +218,6 @@ class EventReporter:
         self._repeats = EventBudget(_REPEATS_EVERY_S, _REPEATS_AT_ONCE)
         self._waits = EventBudget(_WAITS_EVERY_S, _WAITS_AT_ONCE)
         self._started = False
-        ledger.subscribe(self._workload_changed)
 
     def show(self, estimates: Mapping[WorkloadId, Estimate]) -> None:
         """Name the starts that these estimates have, which the scheduler keeps up to date, from now on."""
@@ -244,7 +243,8 @@ class EventReporter:
             self._keys.add(workload.id)
         self._started = True
 
-    def _workload_changed(self, workload_id: WorkloadId) -> None:
+    def workload_changed(self, workload_id: WorkloadId) -> None:
+        """Report the state of a workload once it has settled."""
         workload, last = self._ledger.get(workload_id), self._reports.get(workload_id)
         if workload is None:
             self._reports.pop(workload_id, None)

@@ -12,6 +12,7 @@ import msgspec
 from fluxqueue.api.fluxaccounts import BudgetStatus, FairShareStatus, FluxAccount, GuaranteedStatus
 from fluxqueue.kube.events import EventRecorder
 from fluxqueue.kube.kinds import FLUXACCOUNTS
+from fluxqueue.kube.object_cache import Change
 from fluxqueue.kube.transport import Api
 from fluxqueue.queue.cluster.caches import Caches
 from fluxqueue.queue.model.accounts import AccountTree
@@ -46,6 +47,14 @@ class FluxAccountWriter(WorkStatusWriter[FluxAccount]):
         self._fair_shares: Callable[[], Mapping[str, FairShare]] = dict
         self._guarantees: Callable[[], GuaranteesShown] = lambda: _nothing
         self._budgets: Callable[[], Mapping[str, BudgetStatus]] = dict
+
+    def account_changed(self, _change: Change[FluxAccount]) -> None:
+        """Compare every account: one may be new."""
+        self.resync()
+
+    def shares_changed(self) -> None:
+        """Compare every account: the fair shares were computed again."""
+        self.resync()
 
     def show(self, fair_shares: Callable[[], Mapping[str, FairShare]]) -> None:
         """Show these fair shares; the function is called before each write."""

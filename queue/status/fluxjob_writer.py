@@ -104,9 +104,6 @@ class FluxJobWriter:
         self._outdated: Batches[str] = Batches("outdated fluxjobs")
         self._resynced = False
         self._idle: Callable[[Workload], str] = _not_idle
-        ledger.subscribe(self._workload_changed)
-        ledger.subscribe_slots(self._slots_changed)
-        caches.fluxjobs.add_handler(self._fluxjob_changed)
 
     def show(self, estimates: StartEstimates) -> None:
         """Show these estimates, which the scheduler keeps up to date, from now on."""
@@ -157,12 +154,13 @@ class FluxJobWriter:
             if workload.state.ended:
                 self._keys.add(workload.id)
 
-    def _workload_changed(self, workload_id: WorkloadId) -> None:
+    def workload_changed(self, workload_id: WorkloadId) -> None:
+        """Compare the FluxJob of a workload after a while."""
         workload = self._ledger.get(workload_id)
         self._pace.count(workload_id, workload)
         self._keys.add_after(workload_id, self._pace.delay_s(workload, exists=workload_id in self._created))
 
-    def _slots_changed(self, workload_id: WorkloadId) -> None:
+    def slots_changed(self, workload_id: WorkloadId) -> None:
         """Compare a group whose FluxJob was deleted with its owners, pods that all were replaced, or will be,
         since later pods are none.
         """
@@ -175,7 +173,8 @@ class FluxJobWriter:
         elif present is not None and self._lacks_owners(present, workload):
             self._keys.add_after(workload_id, SETTLED_S)
 
-    def _fluxjob_changed(self, change: Change[FluxJob]) -> None:
+    def fluxjob_changed(self, change: Change[FluxJob]) -> None:
+        """Compare a FluxJob that was deleted, edited, or lost its owners."""
         workload = self._ledger.by_uid(change.obj.spec.object_ref.uid)
         if workload is None:
             return

@@ -57,9 +57,12 @@ class FluxQueueWriter(WorkStatusWriter[FluxQueue]):
         self._nodes = caches.nodes
         self._foreign_matcher = foreign_matcher
         self._written_at: dict[str, float] = {}
-        caches.nodes.add_handler(self._node_changed)
 
-    def _node_changed(self, change: Change[Node]) -> None:
+    def queue_changed(self, _change: Change[FluxQueue]) -> None:
+        """Compare every queue: one may be new."""
+        self.resync()
+
+    def node_changed(self, change: Change[Node]) -> None:
         """Compare if labels changed: nodes report their status all the time."""
         if (
             change.old is None

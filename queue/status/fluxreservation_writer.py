@@ -11,6 +11,7 @@ from typing import Any
 from fluxqueue.api.fluxreservations import FluxReservation, FluxReservationStatus
 from fluxqueue.kube.events import EventRecorder
 from fluxqueue.kube.kinds import FLUXRESERVATIONS
+from fluxqueue.kube.object_cache import Change
 from fluxqueue.kube.transport import Api
 from fluxqueue.queue.cluster.caches import Caches
 from fluxqueue.queue.model.records import Allocation, Workload
@@ -51,6 +52,14 @@ class FluxReservationWriter(WorkStatusWriter[FluxReservation]):
         super().__init__(FLUXRESERVATIONS, caches.fluxreservations, api, ledger, recorder)
         self._caches = caches
         self._booked = booked
+
+    def reservation_changed(self, _change: Change[FluxReservation]) -> None:
+        """Compare every reservation: one may be new."""
+        self.resync()
+
+    def book_changed(self) -> None:
+        """Compare every reservation: nodes or present times changed."""
+        self.resync()
 
     async def _write(self, names: list[str]) -> None:
         live = list(self._ledger.live())

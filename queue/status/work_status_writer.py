@@ -19,6 +19,7 @@ from fluxqueue.kube.events import EventRecorder, Subject
 from fluxqueue.kube.kinds import Kind, Named
 from fluxqueue.kube.object_cache import ObjectCache
 from fluxqueue.kube.transport import Api, PatchType
+from fluxqueue.queue.model.records import WorkloadId
 from fluxqueue.queue.status.failures import FailureReporter
 from fluxqueue.queue.store.ledger import Ledger
 from fluxqueue.queue.tasks.batches import Batches
@@ -61,8 +62,10 @@ class WorkStatusWriter(ABC, Generic[T]):
         self._changed = asyncio.Event()
         failures = FailureReporter(recorder, "shown in its status", self._subjects)
         self._names: Batches[str] = Batches(kind.plural, failures.report, pace_s=_PACE_S)
-        ledger.subscribe(lambda _workload_id: self._changed.set())
-        objects.add_handler(lambda _change: self._changed.set())
+
+    def workload_changed(self, _workload: WorkloadId) -> None:
+        """Compare every object: what it shows of work may have changed."""
+        self._changed.set()
 
     def resync(self) -> None:
         """Compare every object."""

@@ -1,7 +1,6 @@
 """Follows the slots of released Jobs: reads from the caches what `fluxqueue.queue.tracking.job_plan` needs.
 
-A released Job that is suspended, or scaled to zero, is evicted by the function that subscribed to it
-(`JobTracker.subscribe`).
+A released Job that is suspended, or scaled to zero, is evicted.
 """
 
 from __future__ import annotations
@@ -31,9 +30,6 @@ _MARGIN_S = 0.2
 Evict = Callable[[Sequence[Eviction]], Awaitable[object]]
 
 
-async def _ignore(_evictions: Sequence[Eviction]) -> None: ...
-
-
 class JobTracker:
     """Plans the slots of Jobs.
 
@@ -47,6 +43,8 @@ class JobTracker:
         Has a workload planned again after so many seconds.
     reread
         Has the intake read an object (uid) again.
+    evict
+        Evicts Jobs that were suspended, or scaled to zero.
     """
 
     def __init__(
@@ -56,16 +54,13 @@ class JobTracker:
         phases: LastPhases,
         plan_after: Callable[[WorkloadId, float], None],
         reread: Callable[[str], None],
+        evict: Evict,
     ) -> None:
         self._caches = caches
         self._ledger = ledger
         self._phases = phases
         self._plan_after = plan_after
         self._reread = reread
-        self._evict: Evict = _ignore
-
-    def subscribe(self, evict: Evict) -> None:
-        """Have Jobs that were suspended, or scaled to zero, evicted by this function."""
         self._evict = evict
 
     async def plan(self, workload: Workload, allocation: Allocation) -> SlotChanges | None:

@@ -13,8 +13,7 @@ has lost nothing: the objects and pods say the same to the next one.
 A plan reads all pods and slots of its workload. So a large gang, of which pods come and change one by one,
 rests between its plans (`fluxqueue.queue.tasks.rests`), and its pods go on in larger parts.
 
-A released Job that is suspended, or scaled to zero, is evicted by the function that subscribed to it
-(`Tracker.subscribe`).
+A released Job that is suspended, or scaled to zero, is evicted.
 """
 
 from __future__ import annotations
@@ -73,6 +72,8 @@ class Tracker:
         Releases gated pods.
     reread
         Has the intake read an object (uid) again.
+    evict
+        Evicts released Jobs that were suspended, or scaled to zero.
     grace_s
         How long a slot is kept for the replacement of a pod that is gone.
     """
@@ -85,6 +86,7 @@ class Tracker:
         trigger: Trigger,
         gates: PodGates,
         reread: Callable[[str], None],
+        evict: Evict,
         *,
         grace_s: float = 30.0,
     ) -> None:
@@ -94,21 +96,13 @@ class Tracker:
         self._keys: Batches[WorkloadId] = Batches("tracker")
         self._rests = Rests(self._keys.add_after, _REST_OF_SLOT_S)
         self._phases = LastPhases(ledger)
-        self._jobs = JobTracker(caches, ledger, self._phases, self._plan_after, reread)
+        self._jobs = JobTracker(caches, ledger, self._phases, self._plan_after, reread, evict)
         self._groups = GroupTracker(
             api, caches, ledger, self._phases, self._plan_after, reread, grace_s=grace_s
         )
         self._replacements = ReplacementSlots(api, caches, ledger, trigger, self._plan_after, grace_s=grace_s)
         self._releases = PodReleases(gates, self._plan_after)
         self._writer = SlotWriter(ledger, trigger, self._releases)
-        caches.namespaces.add_handler(self._namespace_changed)
-        caches.jobs.add_handler(self._job_changed)
-        caches.pods.add_handler(self._pod_changed)
-        ledger.subscribe(self._workload_changed)
-
-    def subscribe(self, evict: Evict) -> None:
-        """Have released Jobs that were suspended, or scaled to zero, evicted by this function."""
-        self._jobs.subscribe(evict)
 
     def resync(self) -> None:
         """Plan every live workload again, as at start and in a sweep,
@@ -130,12 +124,14 @@ class Tracker:
 
     # ---- events --------------------------------------------------------------------------------------------
 
-    def _namespace_changed(self, change: Change[Namespace]) -> None:
+    def namespace_changed(self, change: Change[Namespace]) -> None:
+        """Free what waits for replacements in a namespace that ends: none comes."""
         if change.kind is ChangeKind.DELETED or change.obj.metadata.deletion_timestamp:
             self._replacements.note_ending_namespace(change.obj.metadata.name)
             self._enqueue(groups_in(change.obj.metadata.name, self._ledger), urgent=True)
 
-    def _job_changed(self, change: Change[Job]) -> None:
+    def job_changed(self, change: Change[Job]) -> None:
+        """Compare the slots of a Job with its state."""
         job = change.obj
         if change.kind is ChangeKind.DELETED:
             self._phases.note_job(job)
@@ -147,7 +143,8 @@ class Tracker:
         )
         self._enqueue(affected_by_job(job, self._ledger), urgent=over and self._ledger.left_waiting)
 
-    def _pod_changed(self, change: Change[Pod]) -> None:
+    def pod_changed(self, change: Change[Pod]) -> None:
+        """Compare the slots that a pod concerns, unless only probes and conditions changed."""
         pod = change.obj
         if change.kind is ChangeKind.DELETED:
             self._gates.forget(pod.metadata.uid)
@@ -159,7 +156,8 @@ class Tracker:
         awaited = pod.held or bool(refusal(pod)) or (over and self._ledger.left_waiting)
         self._enqueue(affected_by_pod(pod, self._ledger), urgent=awaited)
 
-    def _workload_changed(self, workload_id: WorkloadId) -> None:
+    def workload_changed(self, workload_id: WorkloadId) -> None:
+        """Compare the slots of a workload."""
         workload = self._ledger.get(workload_id)
         if workload is not None:
             self._enqueue([workload])

@@ -8,7 +8,7 @@ import asyncio
 from collections.abc import AsyncIterator, Callable, Coroutine
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
-from typing import Any, Protocol, cast
+from typing import Any, Protocol, TypeVar, cast
 
 import msgspec
 from support.memory_api import MemoryApi
@@ -17,9 +17,20 @@ from fluxqueue.api import names
 from fluxqueue.api.metadata import Namespace
 from fluxqueue.kube.events import EventRecorder, Severity, Subject
 from fluxqueue.queue.cluster.caches import Caches
+from fluxqueue.queue.leadership.subscriptions import subscribe
 from fluxqueue.queue.tasks.triggers import ControlTask, Trigger
 
-__all__ = ["RecordedEvents", "TriggerLog", "managed_caches", "running", "running_controllers", "until"]
+__all__ = [
+    "RecordedEvents",
+    "TriggerLog",
+    "managed_caches",
+    "running",
+    "running_controllers",
+    "subscribed",
+    "until",
+]
+
+T = TypeVar("T")
 
 
 @dataclass
@@ -81,6 +92,12 @@ def managed_caches(memory: MemoryApi, *, devices: bool = False) -> Caches:
     )
     memory.show_in(caches)
     return caches
+
+
+def subscribed(part: T, *others: object) -> T:
+    """Return a part that is told of the changes of others, as it is in a leader."""
+    subscribe(part, *others)
+    return part
 
 
 @asynccontextmanager

@@ -7,7 +7,7 @@ from datetime import timedelta
 from typing import Any
 
 from support.builders import make_job, make_queue
-from support.controller_bench import RecordedEvents
+from support.controller_bench import RecordedEvents, subscribed
 from support.memory_api import MemoryApi
 from support.queue_builders import EPOCH, a_workload
 from support.recording_ledger import RecordingLedger
@@ -40,7 +40,11 @@ class NodeRequestBench:
 
     def provisioner(self) -> Provisioner:
         """Return a provisioner as a new leader makes it."""
-        return Provisioner(self.server.api, self.caches, self.ledger, self.events.recorder)
+        return subscribed(
+            Provisioner(self.server.api, self.caches, self.ledger, self.events.recorder),
+            self.caches,
+            self.ledger,
+        )
 
     def wait(
         self,

@@ -32,6 +32,7 @@ from fluxqueue.queue.cluster.port_volume_pools import PortVolumePools
 from fluxqueue.queue.cluster.reservations import node_view
 from fluxqueue.queue.cluster.storage import ClusterStorage
 from fluxqueue.queue.intake.describe import describe_job
+from fluxqueue.queue.leadership.subscriptions import subscribe
 from fluxqueue.queue.model.accounts import NO_ACCOUNTS
 from fluxqueue.queue.model.records import NewWorkload, Workload
 from fluxqueue.queue.model.reservation_plans import ReservationPlan, plan_of
@@ -77,6 +78,8 @@ class Bench:
             self.storage.attached,
             self.devices.taken,
         )
+        self.pods.add_handler(foreign.pod_changed)
+        subscribe(ledger, foreign)
         self.devices.subscribe(
             lambda found: foreign.recount(
                 found if found is not None else [each.metadata.name for each in nodes.list()]
@@ -86,6 +89,7 @@ class Bench:
             lambda _change: foreign.recount_daemonsets(node.metadata.name for node in nodes.list())
         )
         self.graph = GraphKeeper(fluxion, ledger, nodes, _spec, "lonode", foreign, self.port_volume_pools)
+        nodes.add_handler(self.graph.specs.node_changed)
         self.policy = Policy.FCFS
         self.limits: QueueLimits | None = None
         self.preemption = Preemption.NEVER
@@ -99,10 +103,13 @@ class Bench:
         self.scheduler = Scheduler(
             ledger, self.graph, Trigger(self._note), self._disciplines, node_shapes=node_shapes, rules=rules
         )
+        subscribe(ledger, self.graph, self.scheduler)
+        if caches is not None:
+            subscribe(caches, rules)
         self.scheduler.limit_accounts(lambda: self.accounts)
         self.reservations: Mapping[str, ReservationPlan] = {}
         self.book = ReservationBook(ledger, lambda: self.reservations, lambda: map(node_view, nodes.list()))
-        nodes.add_handler(lambda _change: self.book.note_nodes_changed())
+        nodes.add_handler(self.book.node_changed)
         self.scheduler.respect_reservations(self.book)
 
     def _disciplines(self) -> dict[str, Discipline]:

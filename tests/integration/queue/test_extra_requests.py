@@ -21,6 +21,7 @@ from fluxqueue.kube.object_cache import ObjectCache
 from fluxqueue.kube.transport import Api
 from fluxqueue.queue.cluster.caches import Caches
 from fluxqueue.queue.intake.controller import IntakeController
+from fluxqueue.queue.leadership.subscriptions import subscribe
 from fluxqueue.queue.model.changes import Requeue
 from fluxqueue.queue.model.jobspecs import sizes_in
 from fluxqueue.queue.store import Store
@@ -61,6 +62,7 @@ async def test_a_gang_whose_pods_get_a_sidecar_requests_it_in_its_next_match(ben
         )
     )
     intake = IntakeController(cast(Api, object()), caches, bench.ledger, Trigger(ignored))
+    subscribe(caches, bench.ledger, intake)
     intake.resync()
     working = asyncio.create_task(intake.run())
     for name in ("a", "b"):

@@ -13,6 +13,7 @@ from typing import Any, cast
 import msgspec
 import pytest
 from support.builders import make_job
+from support.controller_bench import subscribed
 from support.queue_bench import Bench, a_leader, a_node
 from support.queue_builders import a_job
 
@@ -29,6 +30,7 @@ from fluxqueue.queue.cluster.caches import Caches
 from fluxqueue.queue.intake import object_reader
 from fluxqueue.queue.intake.controller import IntakeController
 from fluxqueue.queue.intake.describe import describe_job
+from fluxqueue.queue.leadership.subscriptions import subscribe
 from fluxqueue.queue.model.records import Allocation, NewWorkload
 from fluxqueue.queue.release.object_release import ObjectReleaser
 from fluxqueue.queue.release.pod_gates import PodGates
@@ -145,6 +147,7 @@ async def test_a_job_that_cannot_be_submitted_blocks_no_other_and_gets_an_event(
     taking = IntakeController(
         cast(Api, StandIn()), caches, ledger, Trigger(ignored), cast(EventRecorder, ears)
     )
+    subscribe(caches, ledger, taking)
     taking.resync()
     async with running(asyncio.create_task(taking.run())):
         await ears.until(lambda: bool(ears.recorded))
@@ -180,7 +183,7 @@ async def test_a_release_that_fails_blocks_no_other_and_gives_its_reason(
 
     caches.nodes.replace(bench.nodes.list())
     gates = PodGates(cast(Api, api), bench.ledger, caches.pods.get_by_uid)
-    objects = ObjectReleaser(cast(Api, api), caches, bench.ledger.clock, gates, prepare)
+    objects = subscribed(ObjectReleaser(cast(Api, api), caches, bench.ledger.clock, gates, prepare), caches)
     releaser = Releaser(objects, bench.ledger, Trigger(ignored), lambda _uid: None)
     await releaser.release_due()
     await bench.ledger.store_released()
@@ -212,6 +215,7 @@ async def test_a_queue_whose_status_cannot_be_computed_blocks_no_other_status(
     monkeypatch.setattr("fluxqueue.queue.status.fluxqueue_writer.queue_status", status)
     api, ears = StandIn(), Ears()
     writer = FluxQueueWriter(cast(Api, api), caches, bench.ledger, cast(EventRecorder, ears))
+    subscribe(caches, bench.ledger, writer)
     writer.resync()
     async with running(asyncio.create_task(writer.run())):
         await ears.until(lambda: bool(ears.recorded) and len(api.patched) == 2)

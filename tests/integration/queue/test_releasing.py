@@ -20,6 +20,7 @@ from fluxqueue.kube.object_cache import ObjectCache
 from fluxqueue.kube.transport import Api
 from fluxqueue.queue.cluster.caches import Caches
 from fluxqueue.queue.intake.controller import IntakeController
+from fluxqueue.queue.leadership.subscriptions import subscribe
 from fluxqueue.queue.model.records import FluxionJobId, Workload
 from fluxqueue.queue.release.object_release import ObjectReleaser
 from fluxqueue.queue.release.pod_gates import PodGates
@@ -48,8 +49,10 @@ class ReleaseBench:
         self.caches.nodes.replace(bench.nodes.list())
         trigger, api = Trigger(bench._note), cast(Api, _Refusing())
         self.intake = IntakeController(api, self.caches, bench.ledger, trigger)
+        subscribe(self.caches, bench.ledger, self.intake)
         gates = PodGates(api, bench.ledger, self.caches.pods.get_by_uid)
         objects = ObjectReleaser(api, self.caches, bench.ledger.clock, gates, cast(Any, _unprepared))
+        subscribe(self.caches, objects)
         self.releaser = Releaser(objects, bench.ledger, trigger, lambda _uid: None)
 
     async def see(self, generation: int = 1) -> None:

@@ -19,6 +19,7 @@ from fluxqueue.kube.object_cache import ObjectCache
 from fluxqueue.kube.transport import Api
 from fluxqueue.queue.cluster.caches import Caches
 from fluxqueue.queue.intake.describe import describe_job
+from fluxqueue.queue.leadership.subscriptions import subscribe
 from fluxqueue.queue.model.records import Allocation
 from fluxqueue.queue.release.object_release import ObjectReleaser
 from fluxqueue.queue.release.pod_gates import PodGates
@@ -80,6 +81,7 @@ async def granted(bench: Bench, api: StandIn, *names: str) -> dict[str, str]:
 def a_releaser(bench: Bench, api: StandIn, reread: list[str]) -> Releaser:
     gates = PodGates(cast(Api, api), bench.ledger, api.caches.pods.get_by_uid)
     objects = ObjectReleaser(cast(Api, api), api.caches, bench.ledger.clock, gates, nothing)
+    subscribe(api.caches, objects)
     return Releaser(objects, bench.ledger, Trigger(ignored), reread.append)
 
 

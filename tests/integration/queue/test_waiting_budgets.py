@@ -21,6 +21,7 @@ from fluxqueue.kube.object_cache import ObjectCache
 from fluxqueue.kube.transport import Api
 from fluxqueue.queue.cluster.caches import Caches
 from fluxqueue.queue.intake.controller import IntakeController
+from fluxqueue.queue.leadership.subscriptions import subscribe
 from fluxqueue.queue.model.changes import Ending
 from fluxqueue.queue.store import Store
 from fluxqueue.queue.tasks.triggers import ControlTask, Trigger
@@ -46,8 +47,13 @@ class Intake:
     def __init__(self, bench: Bench, caches: Caches) -> None:
         self.caches = caches
         self.controller = IntakeController(
-            cast(Api, object()), caches, bench.ledger, Trigger(ignored), waiting=WaitingBudget(workloads=2)
+            cast(Api, object()),
+            caches,
+            bench.ledger,
+            Trigger(ignored),
+            waiting=WaitingBudget(workloads=2),
         )
+        subscribe(caches, bench.ledger, self.controller)
 
     async def sweep(self) -> None:
         """Read every object and every row once, the newest first."""

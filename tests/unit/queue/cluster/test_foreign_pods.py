@@ -18,11 +18,19 @@ from fluxqueue.api.pods import Pod
 from fluxqueue.kube.object_cache import ObjectCache
 from fluxqueue.queue.cluster import foreign_pods
 from fluxqueue.queue.cluster.foreign_pods import ForeignPods
+from fluxqueue.queue.leadership.subscriptions import subscribe
 from fluxqueue.queue.model.changes import SlotWrites, TakenSlot
 from fluxqueue.queue.model.jobspecs import SizedPods, jobspec_of
 from fluxqueue.queue.model.records import Allocation, FluxionJobId, Workload
 
 ONE_CPU = jobspec_of("default/mpi", [SizedPods({"cpu": Decimal(1)}, 1)], duration_s=60)
+
+
+def counting(pods: ObjectCache[Pod], ledger: RecordingLedger) -> ForeignPods:
+    made = ForeignPods(pods, ledger)
+    pods.add_handler(made.pod_changed)
+    subscribe(ledger, made)
+    return made
 
 
 class Bench:
@@ -40,7 +48,7 @@ class Bench:
             )
         )
         self.pods: ObjectCache[Pod] = ObjectCache()
-        self.foreign = ForeignPods(self.pods, self.ledger)
+        self.foreign = counting(self.pods, self.ledger)
 
     def put(self, row: Workload, name: str = "", jobid: int | None = None) -> None:
         name = name or f"{row.name}-0"
@@ -123,7 +131,7 @@ def test_the_pods_of_a_node_are_counted_in_proportion_to_their_number() -> None:
     def count(pods: int) -> Callable[[], object]:
         row = a_workload("mpi", uid="uid-of-mpi", state=State.RUNNING, jobid=7, jobspec=ONE_CPU)
         ledger, cache = RecordingLedger((row, an_allocation(["n0"] * pods))), ObjectCache[Pod]()
-        foreign = ForeignPods(cache, ledger)
+        foreign = counting(cache, ledger)
         for number in range(pods):
             pod = (
                 make_pod(f"p{number}")
@@ -170,7 +178,7 @@ def test_the_slots_of_a_gang_on_many_nodes_are_sized_in_proportion_to_its_pods()
             RecordingLedger((row, an_allocation([f"n{each}" for each in range(pods)]))),
             ObjectCache[Pod](),
         )
-        foreign = ForeignPods(cache, ledger)
+        foreign = counting(cache, ledger)
         builders = [
             make_pod(f"p{each}").owned_by("Job", "mpi").on_node(f"n{each}").cpu("1") for each in range(pods)
         ]
@@ -193,7 +201,7 @@ def test_new_pods_of_a_gang_on_one_node_cost_in_proportion_to_their_number() -> 
     def note(pods: int) -> Callable[[], object]:
         row = a_workload("mpi", uid="uid-of-mpi", state=State.RUNNING, jobid=7, jobspec=ONE_CPU)
         ledger, cache = RecordingLedger((row, an_allocation(["n0"] * pods))), ObjectCache[Pod]()
-        foreign = ForeignPods(cache, ledger)
+        foreign = counting(cache, ledger)
         builders = [
             make_pod(f"p{each}").owned_by("Job", "mpi").on_node("n0").cpu("100m") for each in range(pods)
         ]

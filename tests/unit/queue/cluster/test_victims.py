@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 from support.builders import PodBuilder, make_job, make_node, make_pod
-from support.controller_bench import managed_caches
+from support.controller_bench import managed_caches, subscribed
 from support.memory_api import MemoryApi
 from support.queue_builders import a_workload, an_allocation
 
@@ -43,7 +43,7 @@ def shown(*pods: PodBuilder) -> tuple[MemoryApi, Caches]:
 
 
 def in_cluster(caches: Caches, *, may_suspend: bool = True) -> Victims:
-    return Victims(caches, lambda _handle: may_suspend)
+    return subscribed(Victims(caches, lambda _handle: may_suspend), caches)
 
 
 def single(uid: str = "a") -> tuple[Workload, Allocation]:
@@ -309,7 +309,7 @@ def test_a_job_that_could_give_pods_back_is_spared_while_its_template_pins_new_p
         ).build(),
     )
     now = datetime(2026, 1, 1, 0, 1, 5, tzinfo=UTC)
-    seen = Victims(caches, lambda _handle: True, lambda: now)
+    seen = subscribed(Victims(caches, lambda _handle: True, lambda: now), caches)
     assert (seen.view(row, allocation).again_s, seen.elastic_pods(row)) == (5.0, {})
     assert seen.view(replace(row, pods=1), allocation).may_be, "it can give nothing back anyway"
     now += timedelta(seconds=6)

@@ -12,6 +12,7 @@ from support.queue_builders import a_workload
 from fluxqueue.api.fluxjobs import Reason
 from fluxqueue.api.storage import CSINode, PersistentVolume, StorageClass
 from fluxqueue.queue.intake.claim_watch import ClaimWatch
+from fluxqueue.queue.leadership.subscriptions import subscribe
 from fluxqueue.queue.model.groups import GroupKey
 
 
@@ -22,6 +23,7 @@ class WatchedCluster(ClaimCluster):
         super().__init__()
         self.enqueued: list[str | GroupKey] = []
         self.watch = ClaimWatch(self.caches, self.ledger, self.enqueued.append)
+        subscribe(self.caches, self.ledger, self.watch)
 
 
 @pytest.fixture

@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 import pytest
 from support.builders import JobBuilder, make_job, make_pod
-from support.controller_bench import running, until
+from support.controller_bench import running, subscribed, until
 from support.memory_api import MemoryApi
 from support.memory_store import MemoryStore, memory_ledger
 from support.queue_builders import a_job, a_pod
@@ -78,7 +78,12 @@ async def bench() -> Bench:
         requested.append(task)
 
     return Bench(
-        api, caches, store, ledger, IntakeController(api.api, caches, ledger, Trigger(request)), requested
+        api,
+        caches,
+        store,
+        ledger,
+        subscribed(IntakeController(api.api, caches, ledger, Trigger(request)), caches, ledger),
+        requested,
     )
 
 

@@ -29,6 +29,7 @@ from fluxqueue.queue.intake import dependency_tracker
 from fluxqueue.queue.intake.controller import IntakeController
 from fluxqueue.queue.intake.dependency_graph import DependencyGraph
 from fluxqueue.queue.intake.dependency_tracker import DependencyTracker
+from fluxqueue.queue.leadership.subscriptions import subscribe
 from fluxqueue.queue.model.changes import Ending, ReasonChange, Requeue
 from fluxqueue.queue.model.dependency_rules import judge
 from fluxqueue.queue.model.groups import GroupKey
@@ -68,6 +69,7 @@ class Bench:
         """Begin as a new leader."""
         self.ledger = await memory_ledger(lambda: self.now, self.store)
         self.intake = IntakeController(self.api.api, self.caches, self.ledger, Trigger())
+        subscribe(self.caches, self.ledger, self.intake)
 
     def apply(
         self, *names: str, uid: str = "", version: str = "10", owner: Json | None = None, **annotations: str
@@ -501,6 +503,7 @@ class TrackerBench:
         self.caches, self.ledger = Caches(MemoryApi().api), RecordingLedger()
         self.at_once, self.later = list[str](), list[str]()
         self.tracker = DependencyTracker(self.caches, self.ledger, self.at_once.append, self.later.append)
+        subscribe(self.caches, self.ledger, self.tracker)
 
     def put(self, uid: str, *, namespace: str = "default", **changes: Any) -> Workload:
         """Store the row of a pending workload, and describe it if it has start conditions."""

@@ -7,7 +7,7 @@ from typing import cast
 import msgspec
 import pytest
 from support.builders import make_job, make_pod
-from support.controller_bench import until
+from support.controller_bench import subscribed, until
 from support.device_objects import a_claim, a_class, a_template, claiming, resource_claims
 from support.queue_builders import a_job, a_pod
 
@@ -24,7 +24,7 @@ class WatchedCluster:
     def __init__(self) -> None:
         self.caches = Caches(cast("Api", None), devices=True)
         self.enqueued: list[str | GroupKey] = []
-        self.watch = DeviceWatch(self.caches, self.enqueued.append)
+        self.watch = subscribed(DeviceWatch(self.caches, self.enqueued.append), self.caches)
         self.caches.jobs.apply(a_job(claiming(make_job("j").namespace("ns"), "t"), uid="j"))
         self.pod("p")
 

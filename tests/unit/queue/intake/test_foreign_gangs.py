@@ -8,6 +8,7 @@ from typing import Any
 import msgspec
 import pytest
 from support.builders import PodBuilder, make_pod
+from support.controller_bench import subscribed
 from support.gang_builders import pod_builder, read_object
 from support.memory_api import MemoryApi
 from support.memory_store import memory_ledger
@@ -57,7 +58,11 @@ class Bench:
 async def bench(monkeypatch: pytest.MonkeyPatch) -> Bench:
     api = MemoryApi()
     caches, ledger = Caches(api.api), await memory_ledger()
-    bench = Bench(caches, ledger, IntakeController(api.api, caches, ledger, Trigger(lambda _task: None)))
+    bench = Bench(
+        caches,
+        ledger,
+        subscribed(IntakeController(api.api, caches, ledger, Trigger(lambda _task: None)), caches, ledger),
+    )
     monkeypatch.setattr(caches.gang_objects, "find", bench.find)
     return bench
 

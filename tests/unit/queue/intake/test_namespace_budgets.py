@@ -10,7 +10,7 @@ from typing import Any
 import msgspec
 import pytest
 from support.builders import make_job, make_queue
-from support.controller_bench import managed_caches, running_controllers, until
+from support.controller_bench import managed_caches, running_controllers, subscribed, until
 from support.memory_api import MemoryApi
 from support.memory_store import MemoryStore, memory_ledger
 from support.queue_builders import a_job
@@ -23,6 +23,7 @@ from fluxqueue.queue.intake import object_reader
 from fluxqueue.queue.intake.controller import IntakeController
 from fluxqueue.queue.intake.describe import describe_job
 from fluxqueue.queue.intake.namespace_budgets import NamespaceBudgets
+from fluxqueue.queue.leadership.subscriptions import subscribe
 from fluxqueue.queue.model.changes import Ending
 from fluxqueue.queue.model.records import UNREAD, NewWorkload, Workload
 from fluxqueue.queue.scheduling.backlogs import Backlogs
@@ -46,6 +47,7 @@ class Bench:
 
     def __post_init__(self) -> None:
         self.budgets = NamespaceBudgets(self.caches, self.ledger, self.budget, self.enqueued.setdefault)
+        subscribe(self.caches, self.ledger, self.budgets)
 
     async def submit(self, *names: str, **changes: Any) -> None:
         """Take in new or edited work in one batch, and then whatever is enqueued by that."""
@@ -111,7 +113,7 @@ async def test_work_beyond_the_budget_is_a_row_without_a_request() -> None:
 
 async def test_no_cycle_considers_what_was_left_out() -> None:
     bench = await a_bench()
-    backlogs = Backlogs(bench.ledger)
+    backlogs = subscribed(Backlogs(bench.ledger), bench.ledger)
     await bench.submit("a", "b", "c")
     assert [*backlogs.refreshing()]
     assert [bench.row(name).id in backlogs for name in "abc"] == [True, True, False]
@@ -262,6 +264,7 @@ async def test_the_intake_considers_the_next_when_a_job_is_deleted() -> None:
     api = MemoryApi()
     caches, ledger = managed_caches(api), await memory_ledger()
     intake = IntakeController(api.api, caches, ledger, Trigger(lambda _task: None), waiting=TWO)
+    subscribe(caches, ledger, intake)
     for name in "abcd":
         caches.jobs.apply(
             a_job(make_job(name).suspended().annotation("fluxqueue/suspended-by", "webhook"), uid=name)
@@ -286,6 +289,7 @@ async def test_a_sweep_does_not_describe_what_stays_out(monkeypatch: pytest.Monk
     api = MemoryApi()
     caches, ledger = managed_caches(api), await memory_ledger()
     intake = IntakeController(api.api, caches, ledger, Trigger(lambda _task: None), waiting=TWO)
+    subscribe(caches, ledger, intake)
     names = ["a", "b", "c", "d"]
     for name in names:
         caches.jobs.apply(

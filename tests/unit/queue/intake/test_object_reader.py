@@ -12,7 +12,7 @@ from typing import Any
 import msgspec
 import pytest
 from support.builders import PodBuilder, make_job, make_node, make_pod
-from support.controller_bench import managed_caches
+from support.controller_bench import managed_caches, subscribed
 from support.device_objects import a_class, a_template, request, resource_claims
 from support.memory_api import MemoryApi
 from support.queue_builders import EPOCH, a_job, a_pod, a_workload, an_allocation
@@ -51,14 +51,18 @@ def caches() -> Caches:
 
 
 def a_reader(caches: Caches, ledger: RecordingLedger) -> ObjectReader:
-    budgets = NamespaceBudgets(caches, ledger, NO_BUDGET, lambda _: None)
-    return ObjectReader(
+    budgets = subscribed(NamespaceBudgets(caches, ledger, NO_BUDGET, lambda _: None), caches, ledger)
+    return subscribed(
+        ObjectReader(
+            caches,
+            ledger,
+            GroupReader(MemoryApi().api, caches, ledger),
+            ReleaseBlockers(),
+            budgets,
+            lambda _: None,
+        ),
         caches,
         ledger,
-        GroupReader(MemoryApi().api, caches, ledger),
-        ReleaseBlockers(),
-        budgets,
-        lambda _: None,
     )
 
 

@@ -7,7 +7,7 @@ from typing import Any, cast
 import msgspec
 import pytest
 from support.builders import PodBuilder, make_job, make_pod
-from support.controller_bench import until
+from support.controller_bench import subscribed, until
 from support.memory_store import memory_ledger
 from support.queue_builders import a_job, a_new_workload, a_pod, a_workload, an_allocation
 from support.recording_ledger import RecordingLedger
@@ -22,6 +22,7 @@ from fluxqueue.kube.transport import Api
 from fluxqueue.queue.cluster.caches import Caches
 from fluxqueue.queue.cluster.watched_objects import GangObject
 from fluxqueue.queue.intake.object_watch import ObjectWatch
+from fluxqueue.queue.leadership.subscriptions import subscribe
 from fluxqueue.queue.model.groups import POD_GROUP, GroupKey
 from fluxqueue.queue.model.records import ReleaseMode
 from fluxqueue.queue.model.sources.registry import source_named
@@ -48,7 +49,7 @@ class Watched:
 async def watched() -> Watched:
     caches, ledger, enqueued = Caches(cast("Api", None)), await memory_ledger(), list[str | GroupKey]()
     await ledger.upsert([a_new_workload("a"), a_new_workload("b", queue="gpu", namespace="science")])
-    watch = ObjectWatch(caches, ledger, enqueued.append, enqueued.append)
+    watch = subscribed(ObjectWatch(caches, ledger, enqueued.append, enqueued.append), caches, ledger)
     watch.resync()
     enqueued.clear()
     return Watched(caches, watch, enqueued)
@@ -147,7 +148,7 @@ def test_a_new_taint_of_a_node_has_nothing_read_again(watched: Watched) -> None:
 async def test_nothing_pending_is_enqueued_before_the_first_resync() -> None:
     caches, ledger, enqueued = Caches(cast("Api", None)), await memory_ledger(), list[str | GroupKey]()
     await ledger.upsert([a_new_workload("a")])
-    watch = ObjectWatch(caches, ledger, enqueued.append, enqueued.append)
+    watch = subscribed(ObjectWatch(caches, ledger, enqueued.append, enqueued.append), caches, ledger)
     watch.enqueue_namespace("default")
     assert enqueued == []
     watch.resync()
@@ -160,6 +161,7 @@ def test_a_pod_for_which_the_tracker_looks_for_a_slot_is_not_read(released: bool
     allocation = an_allocation(["n0"]) if released else replace(an_allocation(["n0"]), released_at=None)
     caches, enqueued = Caches(cast("Api", None)), list[str | GroupKey]()
     watch = ObjectWatch(caches, RecordingLedger((row, allocation)), enqueued.append, enqueued.append)
+    subscribe(caches, watch)
     caches.pods.apply(a_pod(make_pod("mpi-0").owned_by("Job", "mpi").gate("fluxqueue"), uid="mpi-0"))
     assert ("mpi-0" in enqueued) is reread
     enqueued.clear()
@@ -169,7 +171,7 @@ def test_a_pod_for_which_the_tracker_looks_for_a_slot_is_not_read(released: bool
 
 def test_a_pod_of_a_group_that_has_a_workload_is_read_with_its_group() -> None:
     caches, ledger, enqueued = Caches(cast("Api", None)), RecordingLedger(), list[str | GroupKey]()
-    ObjectWatch(caches, ledger, enqueued.append, enqueued.append)
+    subscribed(ObjectWatch(caches, ledger, enqueued.append, enqueued.append), caches, ledger)
     member = make_pod("p0").gate("fluxqueue").label("fluxqueue/pod-group", "mpi")
     caches.pods.apply(a_pod(member, uid="p0"))
     assert enqueued == [GroupKey("default", "mpi"), "p0"]
@@ -181,7 +183,7 @@ def test_a_pod_of_a_group_that_has_a_workload_is_read_with_its_group() -> None:
 
 def test_a_pod_of_a_group_has_it_read_again_only_for_what_the_reading_depends_on() -> None:
     caches, ledger, enqueued = Caches(cast("Api", None)), RecordingLedger(), list[str | GroupKey]()
-    ObjectWatch(caches, ledger, enqueued.append, enqueued.append)
+    subscribed(ObjectWatch(caches, ledger, enqueued.append, enqueued.append), caches, ledger)
     mpi, versions = GroupKey("default", "mpi"), iter(range(11, 99))
     member = make_pod("p0").gate("fluxqueue").label("fluxqueue/pod-group", "mpi")
 
@@ -254,6 +256,7 @@ async def test_a_resync_of_very_many_objects_leaves_turns_to_other_work() -> Non
     watch = ObjectWatch(
         caches, RecordingLedger((a_workload("mpi", uid="mpi"), None)), enqueued.append, enqueued.append
     )
+    subscribe(caches, watch)
     enqueued.clear()
     watch.resync()
     counts = [len(enqueued)]

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 from datetime import timedelta
 
+from support.controller_bench import subscribed
 from support.queue_builders import EPOCH, a_new_workload, a_workload
 from support.recording_ledger import RecordingLedger
 
@@ -35,7 +36,7 @@ def new(uid: str, **changes: object) -> NewWorkload:
 def test_a_new_one_waits_for_the_last_of_its_name_and_namespace_only() -> None:
     singletons = Singletons(RecordingLedger((row(1), None), (row(2), None)), _ignore)
     for each in (1, 2):
-        singletons._workload_changed(WorkloadId(each))
+        singletons.workload_changed(WorkloadId(each))
     assert singletons.before(new("w3"), {}) == "Job default/w2"
     assert singletons.before(new("w4", namespace="other"), {}) == ""
     assert singletons.before(new("w5", start_conditions=StartConditions(singleton="test")), {}) == ""
@@ -54,7 +55,7 @@ def test_of_one_batch_each_waits_for_the_one_before() -> None:
 def test_the_next_one_is_described_again_when_the_one_before_ends() -> None:
     enqueued: list[str] = []
     ledger = RecordingLedger()
-    singletons = Singletons(ledger, enqueued.append)
+    singletons = subscribed(Singletons(ledger, enqueued.append), ledger)
     rows = [ledger.put(row(number)) for number in (1, 2, 3)]
     enqueued.clear()
     ledger.end(rows[1])
@@ -66,7 +67,7 @@ def test_the_next_one_is_described_again_when_the_one_before_ends() -> None:
 def test_one_that_was_described_behind_another_that_got_no_row_is_described_again() -> None:
     enqueued: list[str] = []
     ledger = RecordingLedger()
-    singletons, batch = Singletons(ledger, enqueued.append), dict[tuple[str, str], str]()
+    singletons, batch = subscribed(Singletons(ledger, enqueued.append), ledger), dict[tuple[str, str], str]()
     assert [singletons.before(new(uid), batch) for uid in ("cancelled", "w1")] == [
         "",
         "Job default/cancelled",
@@ -78,7 +79,7 @@ def test_one_that_was_described_behind_another_that_got_no_row_is_described_agai
 def test_an_edit_of_the_name_changes_the_order_of_both_names() -> None:
     enqueued: list[str] = []
     ledger = RecordingLedger()
-    singletons = Singletons(ledger, enqueued.append)
+    singletons = subscribed(Singletons(ledger, enqueued.append), ledger)
     for number in (1, 2):
         ledger.put(row(number))
     ledger.put(row(1, "test"))

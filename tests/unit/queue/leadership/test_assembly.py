@@ -17,6 +17,7 @@ from fluxqueue.queue.leadership.context import LeaderContext
 from fluxqueue.queue.leadership.controllers import make_controllers
 from fluxqueue.queue.leadership.planning import make_capacity, make_planning
 from fluxqueue.queue.leadership.repairs import make_sweeper
+from fluxqueue.queue.leadership.subscriptions import subscribe
 from fluxqueue.queue.store.clock import LeaderClock
 from fluxqueue.queue.tasks.triggers import ControlTask, Trigger
 
@@ -40,6 +41,7 @@ async def test_the_parts_of_a_leader_start_a_suspended_job() -> None:
     capacity = make_capacity(context, cast("AsyncFluxionClient", fluxion))
     parts = make_controllers(context, capacity.port_volume_pools)
     planning = make_planning(context, capacity, parts.requeuer)
+    subscribe(caches, ledger, capacity, parts, planning)
     sweeper = make_sweeper(
         context, capacity, parts.controllers, None, LeaderClock(MemoryStore(ledger.clock), ledger.epoch)
     )

@@ -16,6 +16,7 @@ from support.recording_ledger import RecordingLedger
 
 from fluxqueue.api import names
 from fluxqueue.api.fluxjobs import Reason, State
+from fluxqueue.queue.leadership.subscriptions import subscribe
 from fluxqueue.queue.miniclusters.controller import MiniClusterController
 from fluxqueue.queue.miniclusters.preparations import MiniClusterSettings
 from fluxqueue.queue.model.changes import Eviction
@@ -63,6 +64,7 @@ async def _controller(
     controller = MiniClusterController(
         memory.api, caches, ledger, evictions.evict, events.recorder, settings, ReleaseBlockers()
     )
+    subscribe(caches, ledger, controller)
     async with running(controller.run()):
         yield
 

@@ -15,6 +15,12 @@ from fluxqueue.queue.release.new_jobs import NewJobs
 SUSPENDED = [{"type": "Suspended", "status": "True"}]
 
 
+def watching(jobs: ObjectCache[Job]) -> NewJobs:
+    new = NewJobs()
+    jobs.add_handler(new.job_changed)
+    return new
+
+
 def _job(builder: JobBuilder, version: int = 1) -> Job:
     return msgspec.convert(
         builder.with_("metadata.resourceVersion", str(version))
@@ -47,7 +53,7 @@ def patient(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 async def test_a_job_that_shows_its_status_or_runs_is_not_waited_for(jobs: ObjectCache[Job]) -> None:
-    new = NewJobs(jobs)
+    new = watching(jobs)
     for job in (
         _job(make_job("lammps").suspended().with_("status.conditions", SUSPENDED)),
         _job(make_job("lammps")),
@@ -57,7 +63,7 @@ async def test_a_job_that_shows_its_status_or_runs_is_not_waited_for(jobs: Objec
 
 @pytest.mark.parametrize("ways", ["status", "resumed", "deleted"])
 async def test_the_watch_ends_the_wait(jobs: ObjectCache[Job], ways: str) -> None:
-    new, first = NewJobs(jobs), _job(make_job("lammps").suspended())
+    new, first = watching(jobs), _job(make_job("lammps").suspended())
     jobs.apply(first)
     waiting = asyncio.create_task(new.first_status(first))
     await asyncio.sleep(0)
@@ -80,11 +86,11 @@ async def test_the_wait_ends_by_itself(jobs: ObjectCache[Job], monkeypatch: pyte
     monkeypatch.setattr("fluxqueue.queue.release.new_jobs._PATIENCE_S", 0.01)
     first = _job(make_job("lammps").suspended())
     jobs.apply(first)
-    await asyncio.wait_for(NewJobs(jobs).first_status(first), 60)
+    await asyncio.wait_for(watching(jobs).first_status(first), 60)
 
 
 async def test_the_jobs_that_the_job_controller_has_not_looked_at_are_counted(jobs: ObjectCache[Job]) -> None:
-    new = NewJobs(jobs)
+    new = watching(jobs)
     jobs.replace([_numbered(number) for number in range(20)])
     jobs.apply(
         msgspec.convert(
@@ -101,7 +107,7 @@ async def test_the_jobs_that_the_job_controller_has_not_looked_at_are_counted(jo
 async def test_a_job_is_waited_for_only_where_the_api_server_requires_the_status(
     jobs: ObjectCache[Job],
 ) -> None:
-    new, first = NewJobs(jobs), _job(make_job("lammps").suspended())
+    new, first = watching(jobs), _job(make_job("lammps").suspended())
     jobs.apply(first)
     await asyncio.wait_for(new.first_status_if_required(first), 60)
     new.require_status()

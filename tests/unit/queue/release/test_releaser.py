@@ -19,6 +19,7 @@ from fluxqueue.api import names
 from fluxqueue.api.fluxjobs import Outcome, Reason, State, fluxjob_name
 from fluxqueue.api.jobs import Job
 from fluxqueue.queue.cluster.caches import Caches
+from fluxqueue.queue.leadership.subscriptions import subscribe
 from fluxqueue.queue.model.records import Allocation, ReleaseMode
 from fluxqueue.queue.release.blockers import PreparationFailed
 from fluxqueue.queue.release.object_release import ObjectReleaser
@@ -48,6 +49,7 @@ class Bench:
             self.server.put("jobs", job.build())
         gates = PodGates(self.server.api, self.ledger, self.caches.pods.get_by_uid)
         self.objects = ObjectReleaser(self.server.api, self.caches, self.ledger.clock, gates, self._prepare)
+        subscribe(self.caches, self.objects)
         self.releaser = Releaser(self.objects, self.ledger, self.trigger.trigger, self.reread.append)
 
     async def _prepare(self, _job: Job, _allocation: Allocation) -> None:

@@ -20,6 +20,7 @@ from fluxqueue.api.pods import Pod
 from fluxqueue.kube.events import EventRecorder
 from fluxqueue.kube.transport import Api
 from fluxqueue.queue.cluster.caches import Caches
+from fluxqueue.queue.leadership.subscriptions import subscribe
 from fluxqueue.queue.model.changes import Eviction
 from fluxqueue.queue.model.records import (
     Allocation,
@@ -134,6 +135,7 @@ class Bench:
             cast(Requeuer, self.requeuer),
             cast(EventRecorder, self.recorder),
         )
+        subscribe(caches, self.refusals)
         for pod in pods:
             caches.pods.apply(msgspec.convert(pod.build(), Pod))
 

@@ -15,6 +15,7 @@ from support.recording_ledger import RecordingLedger
 from fluxqueue.api.fluxjobs import Outcome, State, fluxjob_name
 from fluxqueue.kube.events import EventRecorder
 from fluxqueue.queue.cluster.caches import Caches
+from fluxqueue.queue.leadership.subscriptions import subscribe
 from fluxqueue.queue.model.records import ReleaseMode, Workload
 from fluxqueue.queue.requeue.cancellation import Canceller
 
@@ -45,6 +46,7 @@ class Bench:
             self.trigger.trigger,
             cast(EventRecorder, self.recorder),
         )
+        subscribe(self.caches, self.ledger, self.canceller)
         self.server.show_in(self.caches)
         body = self.server.put(plural, builder.build())
         kind = "Job" if plural == "jobs" else "Pod"

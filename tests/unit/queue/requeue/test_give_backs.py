@@ -15,6 +15,7 @@ from support.recording_ledger import RecordingLedger
 
 from fluxqueue.api import names
 from fluxqueue.api.fluxjobs import Reason, State
+from fluxqueue.queue.leadership.subscriptions import subscribe
 from fluxqueue.queue.model.jobspecs import SizedPods, jobspec_of
 from fluxqueue.queue.model.records import FluxionJobId, GivenBack, RequeueState, SlotState
 from fluxqueue.queue.release.pod_gates import PodGates
@@ -48,7 +49,9 @@ class Bench:
         api = self.server.api
         gates = PodGates(api, self.ledger, caches.pods.get_by_uid)
         pods = PodEvictor(api, caches, self.ledger, Trigger(lambda _task: None), gates, lambda _uid: None)
+        subscribe(caches, self.ledger, pods)
         self.give_backs = GiveBacks(api, caches, self.ledger, pods, self.events.recorder)
+        subscribe(caches, self.ledger, self.give_backs)
         self.server.put("nodes", make_node("n0").build())
         self.server.put("jobs", make_job("mpi").indexed(3).uid("the-uid").build())
         for name in uids:
@@ -175,7 +178,7 @@ async def test_a_pod_that_is_not_counted_any_more_ends_in_any_case() -> None:
 async def test_what_was_given_back_before_is_not_told_again() -> None:
     bench = Bench()
     await bench.ledger.end_slots([(FluxionJobId(7), 2)])
-    bench.give_backs._workload_changed(bench.row.id)
+    bench.give_backs.workload_changed(bench.row.id)
     assert await bench.give_backs._proceed(bench.row.id) is None
     assert bench.events.reasons == []
 
@@ -192,7 +195,7 @@ async def test_a_job_that_gives_only_pods_back_by_which_it_grew_says_so_while_th
     await bench.give_backs._proceed(bench.row.id)
     assert bench.events.reasons == [], "it has ended, and a former leader has said it"
     bench.ledger.put(replace(grown, state=State.DRAINING, reason=Reason.PREEMPTED))
-    bench.give_backs._workload_changed(bench.row.id)
+    bench.give_backs.workload_changed(bench.row.id)
     async with running_controllers(bench.give_backs):
         await until(lambda: bench.events.reasons == ["Shrunk"])
     assert bench.writes() == []

@@ -6,6 +6,7 @@ from datetime import timedelta
 
 import pytest
 from support.builders import PodBuilder, make_job, make_pod
+from support.controller_bench import subscribed
 from support.memory_api import MemoryApi
 from support.queue_builders import EPOCH
 
@@ -21,7 +22,7 @@ class Bench:
     def __init__(self, pod: PodBuilder, *, failed: int = 1, suspended: bool = False) -> None:
         self.server = MemoryApi()
         self.caches = Caches(self.server.api)
-        self.backoffs = JobBackoffs(self.caches, lambda: EPOCH)
+        self.backoffs = subscribed(JobBackoffs(self.caches, lambda: EPOCH), self.caches)
         self.server.show_in(self.caches)
         self.server.put("jobs", JOB.suspended(suspended).with_("status.failed", failed).build())
         self.server.put("pods", pod.build())

@@ -16,6 +16,7 @@ from support.recording_ledger import RecordingLedger
 
 from fluxqueue.api.fluxjobs import Reason, State
 from fluxqueue.queue.cluster.caches import Caches
+from fluxqueue.queue.leadership.subscriptions import subscribe
 from fluxqueue.queue.model.changes import Eviction
 from fluxqueue.queue.model.occurrences import Occurrence
 from fluxqueue.queue.model.records import RequeueState, WorkloadId
@@ -49,6 +50,7 @@ class Stage:
             self.end_graces,
             self.events.recorder,
         )
+        subscribe(self.caches, self.ledger, self.maintenances)
 
     async def end_graces(self, causes: Mapping[WorkloadId, str]) -> None:
         self.graces |= causes

@@ -8,13 +8,20 @@ from typing import Any
 import msgspec
 import pytest
 from support.builders import PodBuilder, make_job, make_pod
-from support.controller_bench import RecordedEvents, TriggerLog, managed_caches, running_controllers, until
+from support.controller_bench import (
+    RecordedEvents,
+    TriggerLog,
+    managed_caches,
+    running_controllers,
+    until,
+)
 from support.memory_api import MemoryApi
 from support.queue_builders import EPOCH, a_workload, an_allocation
 from support.recording_ledger import RecordingLedger
 
 from fluxqueue.api import names
 from fluxqueue.api.fluxjobs import Reason, State
+from fluxqueue.queue.leadership.subscriptions import subscribe
 from fluxqueue.queue.model.changes import Eviction
 from fluxqueue.queue.model.owner_handles import (
     HANDLES,
@@ -75,6 +82,7 @@ class Bench:
         self.requeuer = Requeuer(
             self.server.api, self.caches, self.ledger, self.trigger.trigger, gates, lambda _uid: None
         )
+        subscribe(self.caches, self.ledger, self.requeuer)
         self.requeuer.recorder = self.events.recorder
 
     def jobset(self) -> tuple[Any, str | None]:

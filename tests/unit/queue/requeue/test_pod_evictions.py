@@ -17,6 +17,7 @@ from fluxqueue.api.pods import Pod
 from fluxqueue.kube.errors import Conflict, Forbidden, NotFound, ServerError
 from fluxqueue.kube.transport import Api
 from fluxqueue.queue.cluster.caches import Caches
+from fluxqueue.queue.leadership.subscriptions import subscribe
 from fluxqueue.queue.model.changes import Eviction, Requeue
 from fluxqueue.queue.model.records import (
     Allocation,
@@ -149,6 +150,7 @@ class Bench:
         api, trigger = cast(Api, self.cluster), cast(Trigger, _Trigger())
         self.gates = PodGates(api, ledger, self.caches.pods.get_by_uid)
         self.requeuer = Requeuer(api, self.caches, ledger, trigger, self.gates, self.reread.append)
+        subscribe(self.caches, ledger, self.requeuer)
 
     @property
     def pods(self) -> list[Pod]:

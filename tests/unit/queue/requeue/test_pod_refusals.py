@@ -19,6 +19,7 @@ from support.work_counts import assert_linear
 from fluxqueue.api.clusterobjects import ResourceQuota
 from fluxqueue.api.fluxjobs import State
 from fluxqueue.queue.cluster.caches import Caches
+from fluxqueue.queue.leadership.subscriptions import subscribe
 from fluxqueue.queue.model.records import RequeueState, Workload
 from fluxqueue.queue.requeue.job_backoffs import JobBackoffs
 from fluxqueue.queue.requeue.pod_refusals import PodRefusals, leaves_more_room
@@ -61,9 +62,9 @@ class Bench:
         self.caches = Caches(self.server.api)
         self.ledger = RecordingLedger()
         self.ledger.now = EPOCH + timedelta(minutes=1)
-        self.refusals = PodRefusals(
-            self.caches, self.ledger, TriggerLog().trigger, JobBackoffs(self.caches, self.ledger.clock)
-        )
+        backoffs = JobBackoffs(self.caches, self.ledger.clock)
+        self.refusals = PodRefusals(self.ledger, TriggerLog().trigger, backoffs)
+        subscribe(self.caches, self.ledger, self.refusals, backoffs)
         self.server.watch_into("events", self.caches.failed_creations)
         self.server.watch_into("resourcequotas", self.caches.resource_quotas)
         self.server.watch_into("serviceaccounts", self.caches.service_accounts)
@@ -148,7 +149,7 @@ def test_work_that_is_gone_is_forgotten_in_proportion_to_its_number() -> None:
         def run() -> None:
             for workload in waiting:
                 bench.ledger._workloads.pop(workload.id)
-                bench.refusals._workload_changed(workload.id)
+                bench.refusals.workload_changed(workload.id)
             assert not bench.refusals._waiting
 
         return run

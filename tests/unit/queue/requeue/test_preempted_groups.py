@@ -10,7 +10,13 @@ from typing import Any
 
 import pytest
 from support.builders import PodBuilder, make_pod
-from support.controller_bench import RecordedEvents, TriggerLog, managed_caches, running_controllers, until
+from support.controller_bench import (
+    RecordedEvents,
+    TriggerLog,
+    managed_caches,
+    running_controllers,
+    until,
+)
 from support.memory_api import MemoryApi
 from support.queue_builders import EPOCH, a_pod, a_workload, an_allocation
 from support.recording_ledger import RecordingLedger
@@ -18,6 +24,7 @@ from support.recording_ledger import RecordingLedger
 from fluxqueue.api import names
 from fluxqueue.api.fluxjobs import Outcome, Reason, State
 from fluxqueue.queue.intake.controller import IntakeController
+from fluxqueue.queue.leadership.subscriptions import subscribe
 from fluxqueue.queue.model.changes import Eviction
 from fluxqueue.queue.model.groups import REPLACED_WITHIN, group_key
 from fluxqueue.queue.model.records import ReleaseMode, RequeueState, SlotState, Workload
@@ -74,12 +81,23 @@ class Bench:
         self.caches = managed_caches(self.server)
         api, trigger = self.server.api, TriggerLog().trigger
         self.intake = IntakeController(api, self.caches, self.ledger, trigger)
+        subscribe(self.caches, self.ledger, self.intake)
         gates = PodGates(api, self.ledger, self.caches.pods.get_by_uid)
         self.requeuer = Requeuer(api, self.caches, self.ledger, trigger, gates, self.intake.enqueue)
+        subscribe(self.caches, self.ledger, self.requeuer)
         self.tracker = Tracker(
-            api, self.caches, self.ledger, trigger, gates, self.intake.enqueue, grace_s=0.1
+            api,
+            self.caches,
+            self.ledger,
+            trigger,
+            gates,
+            self.intake.enqueue,
+            self.requeuer.evict,
+            grace_s=0.1,
         )
+        subscribe(self.caches, self.ledger, self.tracker)
         self.notices = PreemptionNotices(api, self.caches, self.ledger, self.events.recorder)
+        subscribe(self.caches, self.ledger, self.notices)
         for node in NODES:
             self.node(node, ready=True)
         for pod in pods:

@@ -15,6 +15,7 @@ from support.recording_ledger import RecordingLedger
 from fluxqueue.api import names
 from fluxqueue.api.fluxjobs import Reason, State
 from fluxqueue.queue.cluster.caches import Caches
+from fluxqueue.queue.leadership.subscriptions import subscribe
 from fluxqueue.queue.model.records import FluxionJobId, RequeueState, Slot, SlotState
 from fluxqueue.queue.model.withdrawals import going_on
 from fluxqueue.queue.requeue.preemption_notices import PreemptionNotices
@@ -40,6 +41,7 @@ class Bench:
         self.server, self.events = MemoryApi(), RecordedEvents()
         caches = Caches(self.server.api)
         self.notices = PreemptionNotices(self.server.api, caches, self.ledger, self.events.recorder)
+        subscribe(caches, self.ledger, self.notices)
         self.server.show_in(caches)
         self.server.put("jobs", make_job("mpi").indexed(2).uid("the-uid").build())
         for name, phase in (("mpi-0", "Running"), ("mpi-1", "Running"), ("mpi-2", "Failed")):

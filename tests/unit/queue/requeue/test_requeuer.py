@@ -18,6 +18,7 @@ from support.recording_ledger import RecordingLedger
 from fluxqueue.api.fluxjobs import Reason, State, fluxjob_name
 from fluxqueue.kube.events import Severity
 from fluxqueue.queue.cluster.caches import Caches
+from fluxqueue.queue.leadership.subscriptions import subscribe
 from fluxqueue.queue.metrics import REQUEUES
 from fluxqueue.queue.model.changes import Eviction
 from fluxqueue.queue.model.records import (
@@ -59,6 +60,7 @@ class Bench:
         self.requeuer = Requeuer(
             self.server.api, self.caches, self.ledger, self.trigger.trigger, gates, self.reread.append
         )
+        subscribe(self.caches, self.ledger, self.requeuer)
         self.server.show_in(self.caches)
         self.node("n0", ready=True)
         for each in objects:

@@ -21,6 +21,7 @@ from fluxqueue.api.devices import DeviceClass, ResourceClaimTemplate, ResourceSl
 from fluxqueue.api.fluxjobs import Reason, State
 from fluxqueue.api.pods import Pod
 from fluxqueue.queue.cluster.caches import Caches
+from fluxqueue.queue.leadership.subscriptions import subscribe
 from fluxqueue.queue.model.changes import Eviction
 from fluxqueue.queue.model.records import (
     FluxionJobId,
@@ -95,7 +96,7 @@ class Bench:
         self.server, self.requeuer = MemoryApi(), _Requeuer()
         self.caches = Caches(self.server.api)
         backoffs = JobBackoffs(self.caches, self.ledger.clock)
-        self.refusals = PodRefusals(self.caches, self.ledger, TriggerLog().trigger, backoffs)
+        self.refusals = PodRefusals(self.ledger, TriggerLog().trigger, backoffs)
         self.gates = PodGates(self.server.api, self.ledger, self.caches.pods.get_by_uid)
         self.monitor = StartupMonitor(
             self.caches,
@@ -107,6 +108,7 @@ class Bench:
             start_timeout_s=timeout_s,
             node_lost_s=lost_s,
         )
+        subscribe(self.caches, self.ledger, self.monitor, self.refusals, backoffs)
         self.server.show_in(self.caches)
         for node in ("n0", "n1"):
             self.node(node)

@@ -16,6 +16,7 @@ from fluxqueue.api import names
 from fluxqueue.api.fluxjobs import Reason, State
 from fluxqueue.kube.events import EventRecorder
 from fluxqueue.queue.cluster.caches import Caches
+from fluxqueue.queue.leadership.subscriptions import subscribe
 from fluxqueue.queue.model.groups import POD_GROUP
 from fluxqueue.queue.model.records import ReleaseMode, RequeueState, Workload
 from fluxqueue.queue.model.time_limits import is_over_time_limit, over_limit_message
@@ -48,6 +49,7 @@ class Bench:
         self.limits = TimeLimits(
             self.server.api, self.caches, self.ledger, cast(EventRecorder, self.recorder)
         )
+        subscribe(self.caches, self.ledger, self.limits)
         self.server.show_in(self.caches)
         self.server.put("fluxqueues", objects.pop("queue", QUEUE))
         for plural, builders in objects.items():

@@ -7,6 +7,7 @@ from typing import Any
 
 import msgspec
 import pytest
+from support.controller_bench import subscribed
 from support.queue_builders import EPOCH, a_workload, an_allocation
 from support.recording_ledger import RecordingLedger
 
@@ -128,7 +129,7 @@ def test_a_chain_of_many_members_needs_no_deep_recursion_whatever_their_order() 
 def test_work_that_waits_no_more_is_forgotten() -> None:
     work = waiting("b", "ok:job/gone")
     ledger = RecordingLedger((work, None))
-    chained = ChainedStarts(ledger)
+    chained = subscribed(ChainedStarts(ledger), ledger)
     satisfied = msgspec.structs.replace(work.start_conditions.after[0], state=DependencyState.SATISFIED)
     ledger.put(replace(work, reason=Reason.NONE, start_conditions=StartConditions(after=(satisfied,))))
     assert not chained
@@ -184,7 +185,7 @@ def test_of_very_many_only_so_many_are_looked_at(order: str, monkeypatch: pytest
 def test_work_that_is_moved_to_another_queue_waits_there() -> None:
     work = waiting("b", "ok:job/gone+5s", queue="one")
     ledger = RecordingLedger((work, None))
-    chained = ChainedStarts(ledger)
+    chained = subscribed(ChainedStarts(ledger), ledger)
     ledger.put(replace(work, queue="two"))
     assert chained.earliest({}, NOW, 100) == {work.id: NOW + 5}
     ledger.end(work)

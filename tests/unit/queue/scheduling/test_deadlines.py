@@ -5,6 +5,7 @@ from __future__ import annotations
 from datetime import timedelta
 from typing import Any
 
+from support.controller_bench import subscribed
 from support.queue_builders import EPOCH, a_workload
 from support.recording_ledger import RecordingLedger
 
@@ -54,7 +55,7 @@ class Bench:
     def __init__(self, row: Workload, estimate: Estimate | None) -> None:
         self.row, self.ledger = row, RecordingLedger((row, None))
         self.estimates: dict[WorkloadId, Estimate] = {row.id: estimate} if estimate is not None else {}
-        self.deadlines = Deadlines(self.ledger, self.estimates)
+        self.deadlines = subscribed(Deadlines(self.ledger, self.estimates), self.ledger)
 
     @property
     def reason(self) -> Reason:

@@ -10,6 +10,7 @@ from typing import Any
 
 import msgspec
 import pytest
+from support.controller_bench import subscribed
 from support.queue_bench import START, Bench, a_machine, job
 
 from fluxqueue.api.dependencies import parse_dependencies
@@ -38,13 +39,17 @@ async def bench() -> AsyncIterator[Bench]:
         yield made
 
 
+def an_estimator(bench: Bench) -> StartEstimator:
+    return subscribed(StartEstimator(bench.ledger, bench.graph), bench.ledger)
+
+
 async def waiting(bench: Bench, *names: str) -> dict[str, Backlog]:
     await bench.submit(*(job(name, 4, "8", "1h") for name in names))
     return {"default": Backlog(bench.row(name) for name in names)}
 
 
 async def test_pending_work_is_planned_one_after_the_other(bench: Bench) -> None:
-    estimator, backlogs = StartEstimator(bench.ledger, bench.graph), await waiting(bench, "a", "b")
+    estimator, backlogs = an_estimator(bench), await waiting(bench, "a", "b")
     assert await estimator.update(backlogs, {}, CycleContext(NOW)) == 0
     estimates = [estimator.estimates[bench.row(name).id] for name in ("a", "b")]
     assert [each.position for each in estimates] == [1, 2]
@@ -54,7 +59,7 @@ async def test_pending_work_is_planned_one_after_the_other(bench: Bench) -> None
 
 
 async def test_work_that_waits_for_pending_work_is_estimated_after_its_end(bench: Bench) -> None:
-    estimator, backlogs = StartEstimator(bench.ledger, bench.graph), await waiting(bench, "a")
+    estimator, backlogs = an_estimator(bench), await waiting(bench, "a")
     after = msgspec.structs.replace(track(parse_dependencies("ok:job/a")[0]), target="a")
     reason = Reason.WAITING_FOR_DEPENDENCY
     await bench.submit(
@@ -73,7 +78,7 @@ async def test_the_first_estimate_stays_although_others_follow_or_none(
     bench: Bench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("fluxqueue.queue.scheduling.estimates.time", clock := SlowMachine(0.0))
-    estimator, backlogs = StartEstimator(bench.ledger, bench.graph), await waiting(bench, "a", "b")
+    estimator, backlogs = an_estimator(bench), await waiting(bench, "a", "b")
     await estimator.update(backlogs, {}, CycleContext(NOW))
     first = START + timedelta(hours=2)
     clock.now_s += 100
@@ -89,7 +94,7 @@ async def test_positions_are_those_of_now_between_two_plans(
     bench: Bench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("fluxqueue.queue.scheduling.estimates.time", clock := SlowMachine(0.0))
-    estimator, backlogs = StartEstimator(bench.ledger, bench.graph), await waiting(bench, "a", "b", "c")
+    estimator, backlogs = an_estimator(bench), await waiting(bench, "a", "b", "c")
     await estimator.update(backlogs, {}, CycleContext(NOW))
     await waiting(bench, "new")
     backlogs = {"default": Backlog(map(bench.row, ("b", "new", "c")))}
@@ -101,7 +106,7 @@ async def test_positions_are_those_of_now_between_two_plans(
 
 
 async def test_a_reservation_is_the_estimate_before_a_reason_names_it(bench: Bench) -> None:
-    estimator, backlogs = StartEstimator(bench.ledger, bench.graph), await waiting(bench, "a", "b")
+    estimator, backlogs = an_estimator(bench), await waiting(bench, "a", "b")
     await estimator.update(backlogs, {}, CycleContext(NOW))
     a, b = (bench.row(name).id for name in ("a", "b"))
     before = dict(estimator.estimates)
@@ -131,7 +136,7 @@ async def test_a_reservation_is_the_estimate_before_a_reason_names_it(bench: Ben
 
 
 async def test_what_a_former_leader_published_is_the_first_estimate(bench: Bench) -> None:
-    estimator, backlogs = StartEstimator(bench.ledger, bench.graph), await waiting(bench, "a")
+    estimator, backlogs = an_estimator(bench), await waiting(bench, "a")
     estimator.published = lambda workload: START + timedelta(minutes=7) if workload.name == "a" else None
     await estimator.update(backlogs, {}, CycleContext(NOW))
     assert estimator.estimates[bench.row("a").id].eta_first == START + timedelta(minutes=7)
@@ -163,13 +168,13 @@ async def test_work_keeps_the_first_estimate_of_its_start() -> None:
 
 async def test_a_plan_leaves_the_graph_as_it_was(bench: Bench) -> None:
     before = await bench.held()
-    estimator = StartEstimator(bench.ledger, bench.graph)
+    estimator = an_estimator(bench)
     await estimator.update(await waiting(bench, "a", "b"), {}, CycleContext(NOW))
     assert await bench.held() == before
 
 
 async def test_an_update_soon_after_another_returns_the_delay(bench: Bench) -> None:
-    estimator, backlogs = StartEstimator(bench.ledger, bench.graph), await waiting(bench, "a")
+    estimator, backlogs = an_estimator(bench), await waiting(bench, "a")
     await estimator.update(backlogs, {}, CycleContext(NOW))
     assert 0 < await estimator.update(backlogs, {}, CycleContext(NOW)) <= 5
     assert await estimator.update({"default": Backlog()}, {}, CycleContext(NOW)) == 0
@@ -182,7 +187,7 @@ async def test_first_come_first_served_plans_no_start_before_that_ahead() -> Non
         await bench.submit(job("whole", 4, "8", "1h"), job("small", 1, "1", "1m"))
         backlogs, starts = {"default": Backlog(bench.row(name) for name in ("whole", "small"))}, {}
         for policy in (Policy.FCFS, Policy.EASY):
-            estimator = StartEstimator(bench.ledger, bench.graph)
+            estimator = an_estimator(bench)
             await estimator.update(backlogs, {}, CycleContext(NOW), {"default": Discipline(policy=policy)})
             starts[policy] = [estimator.estimates[bench.row(name).id].eta for name in ("whole", "small")]
     assert starts[Policy.FCFS] == [START + timedelta(hours=1), START + timedelta(hours=2)]
@@ -196,7 +201,7 @@ async def test_first_come_first_served_expects_nothing_behind_work_of_which_noth
         await bench.submit(job("whole", 4, "8", "1h"), job("small", 1, "1", "1m"))
         backlogs, starts = {"default": Backlog(bench.row(name) for name in ("whole", "small"))}, {}
         for policy in (Policy.FCFS, Policy.EASY):
-            estimator = StartEstimator(bench.ledger, bench.graph)
+            estimator = an_estimator(bench)
             await estimator.update(backlogs, {}, CycleContext(NOW), {"default": Discipline(policy=policy)})
             starts[policy] = [estimator.estimates[bench.row(name).id].eta for name in ("whole", "small")]
     assert starts[Policy.FCFS] == [None, None]
@@ -212,7 +217,7 @@ async def test_first_come_first_served_keeps_no_former_start_before_that_ahead(
         await bench.submit(job("long", 3, "8", "1h"), job("short", 1, "8", "30m"))
         await bench.cycle()
         await bench.submit(job("whole", 4, "8", "1h"), job("small", 1, "1", "1m"))
-        estimator = StartEstimator(bench.ledger, bench.graph)
+        estimator = an_estimator(bench)
         await estimator.update({"default": Backlog([bench.row("small")])}, {}, CycleContext(NOW), fcfs)
         clock.now_s, clock.step_s = 100.0, 0.3  # time for one of them
         await estimator.update(
@@ -239,7 +244,7 @@ async def test_many_are_planned_at_once_also_first_come_first_served(
 ) -> None:
     monkeypatch.setattr("fluxqueue.queue.scheduling.estimates.time", SlowMachine(0.1))
     estimator, backlogs = (
-        StartEstimator(bench.ledger, bench.graph),
+        an_estimator(bench),
         await waiting(bench, *(f"w{number}" for number in range(30))),
     )
     await estimator.update(backlogs, {}, CycleContext(NOW), {"default": Discipline(policy=Policy.FCFS)})
@@ -265,7 +270,7 @@ async def test_what_is_planned_at_once_is_what_is_planned_one_by_one(
         for at_once in (1, 20):
             monkeypatch.setattr("fluxqueue.queue.scheduling.estimates._AT_ONCE", at_once)
             estimator, backlogs = (
-                StartEstimator(bench.ledger, bench.graph),
+                an_estimator(bench),
                 {"default": Backlog(map(bench.row, names))},
             )
             await estimator.update(
@@ -283,7 +288,7 @@ async def test_a_busy_queue_does_not_take_the_plans_of_the_others(
     monkeypatch.setattr("fluxqueue.queue.scheduling.estimates.time", clock := SlowMachine())
     await waiting(bench, "a", "b")
     backlogs = {"busy": Backlog([bench.row("a")]), "other": Backlog([bench.row("b")])}
-    estimator = StartEstimator(bench.ledger, bench.graph)
+    estimator = an_estimator(bench)
     planned = []
     for _ in range(2):
         await estimator.update(backlogs, {}, CycleContext(NOW))
@@ -298,7 +303,7 @@ async def test_planning_takes_a_twentieth_of_the_time_at_most(
     bench: Bench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("fluxqueue.queue.scheduling.estimates.time", clock := SlowMachine())
-    estimator, backlogs = StartEstimator(bench.ledger, bench.graph), await waiting(bench, "a")
+    estimator, backlogs = an_estimator(bench), await waiting(bench, "a")
     await estimator.update(backlogs, {}, CycleContext(NOW))
     clock.now_s += 6
     assert await estimator.update(backlogs, {}, CycleContext(NOW)) > 0, (
@@ -310,7 +315,7 @@ async def test_planning_takes_a_twentieth_of_the_time_at_most(
 async def test_a_matcher_that_answers_a_part_is_asked_for_the_rest(
     bench: Bench, monkeypatch: pytest.MonkeyPatch, policy: Policy
 ) -> None:
-    estimator = StartEstimator(bench.ledger, bench.graph)
+    estimator = an_estimator(bench)
     backlogs = await waiting(bench, *(f"w{number}" for number in range(30)))
     matched = bench.graph.fluxion.match_batch
 
@@ -329,7 +334,7 @@ async def test_a_plan_on_which_the_matcher_fails_is_not_asked_for_again_soon(
     bench: Bench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("fluxqueue.queue.scheduling.estimates.time", clock := SlowMachine(0.0))
-    estimator, backlogs = StartEstimator(bench.ledger, bench.graph), await waiting(bench, "a")
+    estimator, backlogs = an_estimator(bench), await waiting(bench, "a")
     await estimator.update(backlogs, {}, CycleContext(NOW))
     asked = []
 
@@ -349,7 +354,7 @@ async def test_a_plan_on_which_the_matcher_fails_is_not_asked_for_again_soon(
 
 
 async def test_a_shape_that_fits_no_cluster_takes_no_position(bench: Bench) -> None:
-    estimator, backlogs = StartEstimator(bench.ledger, bench.graph), await waiting(bench, "a")
+    estimator, backlogs = an_estimator(bench), await waiting(bench, "a")
     await bench.submit(job("b", 1, "1", "1m"))
     backlogs["default"].update([bench.row("b")])
     await estimator.update(backlogs, {}, CycleContext(NOW, unsatisfiable={bench.row("a").shape: None}))  # type: ignore[dict-item]  # only its keys are read
@@ -358,7 +363,7 @@ async def test_a_shape_that_fits_no_cluster_takes_no_position(bench: Bench) -> N
 
 
 async def test_work_that_waits_for_a_limit_has_a_position_and_no_estimate(bench: Bench) -> None:
-    estimator, backlogs = StartEstimator(bench.ledger, bench.graph), await waiting(bench, "a")
+    estimator, backlogs = an_estimator(bench), await waiting(bench, "a")
     limited = ReasonChange(
         workload=bench.row("a").id, reason=Reason.QUEUE_LIMIT, message="the queue is at a limit"
     )
@@ -369,7 +374,7 @@ async def test_work_that_waits_for_a_limit_has_a_position_and_no_estimate(bench:
 
 
 async def test_work_that_would_be_over_a_limit_at_its_planned_start_has_no_estimate(bench: Bench) -> None:
-    estimator = StartEstimator(bench.ledger, bench.graph)
+    estimator = an_estimator(bench)
     await bench.submit(*(job(name, 1, "1", "1h") for name in ("a", "b", "c")))
     rows = [bench.row(name) for name in ("a", "b", "c")]
     quotas = Quotas({"default": QueueLimits(running=2)}, bench.ledger.live())
@@ -382,7 +387,7 @@ async def test_nothing_is_expected_to_start_after_work_without_an_end() -> None:
         await bench.submit(replace(job("forever", 1, "8"), duration_s=None))
         await bench.cycle()
         assert bench.row("forever").state is State.ALLOCATED
-        estimator, backlogs = StartEstimator(bench.ledger, bench.graph), await waiting(bench, "a")
+        estimator, backlogs = an_estimator(bench), await waiting(bench, "a")
         await estimator.update(backlogs, {}, CycleContext(NOW))
         assert estimator.estimates[bench.row("a").id].eta is None
 
@@ -391,7 +396,7 @@ async def test_a_former_estimate_goes_once_nothing_is_known_of_the_start(
     bench: Bench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("fluxqueue.queue.scheduling.estimates.time", clock := SlowMachine(0.0))
-    estimator, backlogs = StartEstimator(bench.ledger, bench.graph), await waiting(bench, "a", "b")
+    estimator, backlogs = an_estimator(bench), await waiting(bench, "a", "b")
     await estimator.update(backlogs, {}, CycleContext(NOW))
     clock.now_s += 100
     limited = ReasonChange(
@@ -406,7 +411,7 @@ async def test_a_former_estimate_goes_once_nothing_is_known_of_the_start(
 
 
 async def test_work_that_begins_later_starts_no_sooner_if_others_end_early(bench: Bench) -> None:
-    estimator, begin_at = StartEstimator(bench.ledger, bench.graph), START + timedelta(minutes=30)
+    estimator, begin_at = an_estimator(bench), START + timedelta(minutes=30)
     conditions = StartConditions(begin_at=begin_at)
     await bench.submit(
         replace(job("b", 1, "1", "1h"), reason=Reason.WAITING_FOR_BEGIN, start_conditions=conditions)
@@ -418,7 +423,7 @@ async def test_work_that_begins_later_starts_no_sooner_if_others_end_early(bench
 
 async def test_starts_teach_how_accurate_estimates_are(bench: Bench) -> None:
     names = [f"w{number}" for number in range(10)]
-    estimator = StartEstimator(bench.ledger, bench.graph)
+    estimator = an_estimator(bench)
     await estimator.update(await waiting(bench, *names), {}, CycleContext(NOW))
     for name in names:
         eta = estimator.estimates[bench.row(name).id].eta

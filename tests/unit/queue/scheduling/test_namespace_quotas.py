@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 from support.builders import JobBuilder, PodBuilder, make_job, make_pod
-from support.controller_bench import until
+from support.controller_bench import subscribed, until
 from support.memory_api import MemoryApi
 from support.queue_builders import a_workload, an_allocation
 from support.recording_ledger import RecordingLedger
@@ -30,7 +30,7 @@ class Bench:
         self.server = MemoryApi()
         self.caches = Caches(self.server.api)
         self.ledger = RecordingLedger()
-        self.quotas = NamespaceQuotas(self.caches, self.ledger)
+        self.quotas = subscribed(NamespaceQuotas(self.caches, self.ledger), self.caches, self.ledger)
         self.wakes = 0
         self.quotas.subscribe(self._wake)
         self.server.show_in(self.caches)

@@ -59,6 +59,7 @@ class Bench:
         self.read: list[str] = []
         self.problem: Exception | None = None
         self.specs = NodeSpecs(self.nodes, self._spec, cast(ForeignPods, self.daemons), self.pools)
+        self.nodes.add_handler(self.specs.node_changed)
 
     def _spec(self, node: Node, taken: Mapping[str, Decimal]) -> GraphNodeSpec:
         if self.problem is not None:

@@ -6,6 +6,7 @@ from dataclasses import replace
 from datetime import timedelta
 
 import pytest
+from support.controller_bench import subscribed
 from support.queue_builders import EPOCH, a_workload
 from support.recording_ledger import RecordingLedger
 
@@ -34,7 +35,7 @@ def run_for(ledger: RecordingLedger, minutes: int, user: str = "ann") -> None:
 
 async def test_work_is_predicted_from_what_its_user_ran_under_this_leader() -> None:
     ledger = RecordingLedger()
-    predictions = PredictedDurations(ledger)
+    predictions = subscribed(PredictedDurations(ledger), ledger)
     for minutes in (5, 15):
         run_for(ledger, minutes)
     await predictions.begin_cycle(PREDICTING)
@@ -44,7 +45,7 @@ async def test_work_is_predicted_from_what_its_user_ran_under_this_leader() -> N
 
 async def test_an_end_counts_once_though_it_is_also_in_the_tables() -> None:
     ledger = RecordingLedger()
-    predictions = PredictedDurations(ledger)
+    predictions = subscribed(PredictedDurations(ledger), ledger)
     run_for(ledger, 5)
     await predictions.begin_cycle(PREDICTING)
     assert predictions.of(waiting()) is None
@@ -54,7 +55,7 @@ async def test_an_end_counts_once_though_it_is_also_in_the_tables() -> None:
 
 async def test_a_queue_that_does_not_ask_gets_no_predictions() -> None:
     ledger = RecordingLedger()
-    predictions = PredictedDurations(ledger)
+    predictions = subscribed(PredictedDurations(ledger), ledger)
     run_for(ledger, 5)
     run_for(ledger, 5)
     for discipline in (Discipline(Policy.EASY), Discipline(Policy.FCFS, planning=PLANNING)):
@@ -65,7 +66,7 @@ async def test_a_queue_that_does_not_ask_gets_no_predictions() -> None:
 
 async def test_what_waits_of_the_same_user_is_predicted_anew_after_an_end() -> None:
     ledger = RecordingLedger()
-    predictions = PredictedDurations(ledger)
+    predictions = subscribed(PredictedDurations(ledger), ledger)
     own, other = ledger.put(waiting()), ledger.put(waiting("bob"))
     assert await predictions.begin_cycle(PREDICTING) == {own.id, other.id}, "the queue has just asked for it"
     assert await predictions.begin_cycle(PREDICTING) == set()
@@ -78,7 +79,7 @@ async def test_very_much_work_of_a_user_is_predicted_anew_in_parts(monkeypatch: 
     """A hundred thousand took a second after each end."""
     monkeypatch.setattr(predicted_durations, "_MOST_AT_ONCE", 10)
     ledger = RecordingLedger()
-    predictions = PredictedDurations(ledger)
+    predictions = subscribed(PredictedDurations(ledger), ledger)
     own = [ledger.put(waiting()) for _ in range(25)]
     await predictions.begin_cycle(PREDICTING)
     run_for(ledger, 5)
@@ -97,7 +98,7 @@ async def test_very_much_work_of_a_user_is_predicted_anew_in_parts(monkeypatch: 
 
 async def test_work_that_waits_again_has_not_ended() -> None:
     ledger = RecordingLedger()
-    predictions = PredictedDurations(ledger)
+    predictions = subscribed(PredictedDurations(ledger), ledger)
     run_for(ledger, 5)
     ran = ledger.put(a_workload(submitted_by="ann", state=State.RUNNING, started_at=EPOCH))
     again = a_workload(submitted_by="ann", id=ran.id, uid=ran.uid, state=State.PENDING)

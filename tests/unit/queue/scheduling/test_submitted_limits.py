@@ -14,6 +14,7 @@ import msgspec
 import numpy as np
 import pytest
 from support.builders import make_account
+from support.controller_bench import subscribed
 from support.queue_builders import EPOCH, a_workload
 from support.recording_ledger import RecordingLedger
 
@@ -78,7 +79,7 @@ def test_the_forecast_says_itself_what_has_nodes() -> None:
 def test_what_is_kept_equals_what_is_found_anew_whatever_happens() -> None:
     rng = random.Random(1)
     ledger = RecordingLedger()
-    kept, tree = SubmittedLimits(ledger), accounts(site=12, physics=4)
+    kept, tree = subscribed(SubmittedLimits(ledger), ledger), accounts(site=12, physics=4)
     known: dict[int, Workload] = {}
     for step in range(400):
         if step % 100 == 99:
@@ -99,7 +100,7 @@ def test_what_is_kept_equals_what_is_found_anew_whatever_happens() -> None:
 def test_only_accounts_whose_work_changed_are_looked_at(monkeypatch: pytest.MonkeyPatch) -> None:
     rows = [work(account, minute) for account in ("physics", "bio") for minute in range(50)]
     ledger = RecordingLedger(*((row, None) for row in rows))
-    kept, tree, found = SubmittedLimits(ledger), accounts(physics=10, bio=80), list[str]()
+    kept, tree, found = subscribed(SubmittedLimits(ledger), ledger), accounts(physics=10, bio=80), list[str]()
     over = submitted_limits._beyond
 
     def counted(some: Iterable[Workload], *more: Any) -> dict[WorkloadId, OverLimit]:

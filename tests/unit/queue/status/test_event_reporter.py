@@ -8,7 +8,7 @@ from datetime import timedelta
 
 import pytest
 from support.builders import make_job, make_pod
-from support.controller_bench import RecordedEvents, managed_caches, running, until
+from support.controller_bench import RecordedEvents, managed_caches, running, subscribed, until
 from support.memory_api import MemoryApi
 from support.queue_builders import a_workload
 from support.recording_ledger import RecordingLedger
@@ -45,7 +45,8 @@ def events() -> RecordedEvents:
 async def reporter(
     memory: MemoryApi, ledger: RecordingLedger, events: RecordedEvents
 ) -> AsyncIterator[EventReporter]:
-    reporter = EventReporter(memory.api, managed_caches(memory), ledger, events.recorder)
+    caches = managed_caches(memory)
+    reporter = subscribed(EventReporter(memory.api, caches, ledger, events.recorder), caches, ledger)
     async with running(reporter.run()):
         yield reporter
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 from support.builders import make_account
-from support.controller_bench import RecordedEvents, managed_caches, running, until
+from support.controller_bench import RecordedEvents, managed_caches, running, subscribed, until
 from support.memory_api import MemoryApi
 from support.queue_builders import a_workload, an_allocation
 from support.recording_ledger import RecordingLedger
@@ -46,7 +46,8 @@ def events() -> RecordedEvents:
 async def writer(
     memory: MemoryApi, ledger: RecordingLedger, events: RecordedEvents
 ) -> AsyncIterator[FluxAccountWriter]:
-    writer = FluxAccountWriter(memory.api, managed_caches(memory), ledger, events.recorder)
+    caches = managed_caches(memory)
+    writer = subscribed(FluxAccountWriter(memory.api, caches, ledger, events.recorder), caches, ledger)
     async with running(writer.run()):
         yield writer
 

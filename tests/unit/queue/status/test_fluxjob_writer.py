@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 from support.builders import make_job, make_pod
-from support.controller_bench import RecordedEvents, managed_caches, running, until
+from support.controller_bench import RecordedEvents, managed_caches, running, subscribed, until
 from support.memory_api import MemoryApi
 from support.queue_builders import a_workload, an_allocation
 from support.recording_ledger import RecordingLedger
@@ -62,7 +62,8 @@ def events() -> RecordedEvents:
 async def writer(
     memory: MemoryApi, ledger: RecordingLedger, events: RecordedEvents
 ) -> AsyncIterator[FluxJobWriter]:
-    writer = FluxJobWriter(memory.api, managed_caches(memory), ledger, events.recorder)
+    caches = managed_caches(memory)
+    writer = subscribed(FluxJobWriter(memory.api, caches, ledger, events.recorder), caches, ledger)
     async with running(writer.run()):
         yield writer
 
@@ -107,7 +108,9 @@ async def test_a_fluxjob_and_its_row_have_one_copy_of_the_request(
 ) -> None:
     caches = managed_caches(memory)
     waiting = replace(WAITING, jobspec='{"version":1}')
-    async with running(FluxJobWriter(memory.api, caches, ledger, events.recorder).run()):
+    async with running(
+        subscribed(FluxJobWriter(memory.api, caches, ledger, events.recorder), caches, ledger).run()
+    ):
         ledger.put(waiting)
         await until(lambda: caches.fluxjobs.get("default", NAME))
         shown = caches.fluxjobs.get("default", NAME)

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 from support.builders import make_job
-from support.controller_bench import RecordedEvents, managed_caches, running, until
+from support.controller_bench import RecordedEvents, managed_caches, running, subscribed, until
 from support.memory_api import MemoryApi
 from support.queue_builders import a_workload, an_allocation
 from support.recording_ledger import RecordingLedger
@@ -45,7 +45,8 @@ def events() -> RecordedEvents:
 async def writer(
     memory: MemoryApi, ledger: RecordingLedger, events: RecordedEvents
 ) -> AsyncIterator[FluxQueueWriter]:
-    writer = FluxQueueWriter(memory.api, managed_caches(memory), ledger, events.recorder)
+    caches = managed_caches(memory)
+    writer = subscribed(FluxQueueWriter(memory.api, caches, ledger, events.recorder), caches, ledger)
     async with running(writer.run()):
         yield writer
 
@@ -86,7 +87,8 @@ async def test_busy_queues_take_turns(memory: MemoryApi, ledger: RecordingLedger
     names = [f"busy-{number:02}" for number in range(20)]
     for name in names:
         memory.put("fluxqueues", {"metadata": {"name": name}, "spec": {}})
-    writer = FluxQueueWriter(memory.api, managed_caches(memory), ledger)
+    caches = managed_caches(memory)
+    writer = subscribed(FluxQueueWriter(memory.api, caches, ledger), caches, ledger)
     await writer._write(names)
     for number, name in enumerate(names):
         ledger.put(a_workload(f"w{number}", uid=f"w{number}", queue=name))

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 from support.builders import make_node, make_reservation
-from support.controller_bench import managed_caches, running, until
+from support.controller_bench import managed_caches, running, subscribed, until
 from support.memory_api import MemoryApi
 from support.queue_builders import a_workload, an_allocation
 from support.recording_ledger import RecordingLedger
@@ -31,7 +31,7 @@ async def test_a_status_follows_what_is_set_aside_and_what_is_over_is_removed() 
     memory.put("fluxreservations", make_reservation("course", start="2026-12-01T09:00:00", nodes=["n1"]))
     caches = managed_caches(memory)
     booked: dict[str, BookedReservation] = {}
-    writer = FluxReservationWriter(memory.api, caches, RecordingLedger(), lambda: booked)
+    writer = subscribed(FluxReservationWriter(memory.api, caches, RecordingLedger(), lambda: booked), caches)
 
     def status() -> Any:
         return memory.get("fluxreservations", "course").get("status", {})
@@ -77,7 +77,7 @@ async def test_a_reservation_is_compared_with_the_work_on_its_nodes_only(
         return conflicts_of(booked, others, live, nodes)
 
     monkeypatch.setattr("fluxqueue.queue.status.fluxreservation_writer.conflicts_of", conflicts)
-    writer = FluxReservationWriter(memory.api, caches, ledger, lambda: booked)
+    writer = subscribed(FluxReservationWriter(memory.api, caches, ledger, lambda: booked), caches, ledger)
     async with running(writer.run()):
         writer.resync()
         await until(lambda: memory.get("fluxreservations", "course").get("status", {}).get("conflicts"))

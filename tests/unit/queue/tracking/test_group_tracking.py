@@ -14,6 +14,7 @@ from support.recording_ledger import RecordingLedger
 
 from fluxqueue.api.fluxjobs import State
 from fluxqueue.kube.transport import Api
+from fluxqueue.queue.leadership.subscriptions import subscribe
 from fluxqueue.queue.model.records import NodeRefusal, ReleaseMode, RequeueState, SlotState
 from fluxqueue.queue.release.pod_gates import PodGates
 from fluxqueue.queue.tracking.group_tracking import GroupTracker
@@ -38,6 +39,9 @@ def pod(uid: str, phase: str) -> PodBuilder:
         .label("jobset.sigs.k8s.io/jobset-name", "train")
     )
     return labelled.phase(phase).on_node("n0")
+
+
+async def _not_evicted(_evictions: object) -> None: ...
 
 
 class Bench:
@@ -69,8 +73,10 @@ class Bench:
             TriggerLog().trigger,
             gates,
             lambda _uid: None,
+            _not_evicted,
             grace_s=60,
         )
+        subscribe(self.caches, self.ledger, self.tracker)
         self.server.put(
             "nodes",
             {"metadata": {"name": "n0"}, "status": {"conditions": [{"type": "Ready", "status": "True"}]}},

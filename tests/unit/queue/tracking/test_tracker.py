@@ -16,6 +16,7 @@ from support.recording_ledger import RecordingLedger
 
 from fluxqueue.api.fluxjobs import Outcome, Reason, State, fluxjob_name
 from fluxqueue.queue.cluster.caches import Caches
+from fluxqueue.queue.leadership.subscriptions import subscribe
 from fluxqueue.queue.model.changes import Eviction
 from fluxqueue.queue.model.records import Allocation, FluxionJobId, ReleaseMode, RequeueState, Workload
 from fluxqueue.queue.release.pod_gates import PodGates
@@ -55,9 +56,10 @@ class Bench:
             self.trigger.trigger,
             self.gates,
             self.reread.append,
+            self._evict,
             grace_s=30,
         )
-        self.tracker.subscribe(self._evict)
+        subscribe(self.caches, self.ledger, self.tracker)
         self.server.show_in(self.caches)
         for node in ("n0", "n1"):
             self.server.put(

@@ -11,7 +11,7 @@ from support.queue_bench import a_node
 from fluxqueue.kube.transport import Api
 from fluxqueue.queue.cluster.caches import Caches
 from fluxqueue.queue.cluster.foreign_pods import ForeignPods
-from fluxqueue.queue.leadership import planning
+from fluxqueue.queue.leadership.node_recounts import NodeRecounts
 
 
 async def test_devices_that_all_nodes_reach_have_all_counted_a_few_times_however_many_claims_change() -> None:
@@ -28,7 +28,7 @@ async def test_devices_that_all_nodes_reach_have_all_counted_a_few_times_however
     caches = Caches(cast("Api", None), devices=True)
     for number in range(200):
         caches.nodes.apply(a_node(f"n{number}"))
-    changed = planning._device_counter(caches, Counting(), lambda: cycles.append(None))
+    changed = NodeRecounts(caches, Counting(), lambda: cycles.append(None)).devices_changed
     for _ in range(1_000):
         changed(None)
     assert counted == [200, 200]
