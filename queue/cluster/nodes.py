@@ -40,11 +40,12 @@ class NodeReader:
     ----------
     rules
         How nodes are divided into vertices.
+    recorder
+        For Events on nodes that cannot be used.
     """
 
-    def __init__(self, rules: NodeRules) -> None:
-        self.recorder: NodeEventRecorder | None = None
-        """Where Events are recorded, once there is a recorder."""
+    def __init__(self, rules: NodeRules, recorder: NodeEventRecorder) -> None:
+        self._recorder = recorder
         self._rules = rules
         self._reported: dict[str, str] = {}
 
@@ -57,12 +58,10 @@ class NodeReader:
             self._reported[name] = complaint
             if complaint:
                 log.warning("node.unusable", node=name, reason=complaint)
-                if self.recorder is not None:
-                    subject = Subject("v1", "Node", "", name, node.metadata.uid)
-                    self.recorder.record(
-                        subject,
-                        "InvalidNode",
-                        f"fluxqueue places nothing here: {complaint}",
-                        severity=Severity.WARNING,
-                    )
+                self._recorder.record(
+                    Subject("v1", "Node", "", name, node.metadata.uid),
+                    "InvalidNode",
+                    f"fluxqueue places nothing here: {complaint}",
+                    severity=Severity.WARNING,
+                )
         return read.spec

@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from fluxqueue.queue.cluster.port_volume_pools import PortVolumePools
-from fluxqueue.queue.config import Matcher
 from fluxqueue.queue.intake.controller import IntakeController
 from fluxqueue.queue.leadership.context import Controller, LeaderContext
 from fluxqueue.queue.miniclusters.controller import MiniClusterController
@@ -24,10 +23,6 @@ from fluxqueue.queue.requeue.preemption_notices import PreemptionNotices
 from fluxqueue.queue.requeue.requeuer import Requeuer
 from fluxqueue.queue.requeue.startup_monitor import StartupMonitor
 from fluxqueue.queue.requeue.time_limits import TimeLimits
-from fluxqueue.queue.status.events import EventReporter
-from fluxqueue.queue.status.fluxaccount_writer import FluxAccountWriter
-from fluxqueue.queue.status.fluxjob_writer import FluxJobWriter
-from fluxqueue.queue.status.fluxqueue_writer import FluxQueueWriter
 from fluxqueue.queue.tracking.tracker import Tracker
 
 __all__ = ["Controllers", "make_controllers"]
@@ -47,10 +42,8 @@ class Controllers:
         Evicts workloads.
     startup_monitor
         Ends starts that take too long.
-    fluxjobs, events
-        Show the scheduler's estimates.
-    fluxaccounts
-        Shows the fair shares.
+    idle
+        Looks for idle work; None if nobody is to be asked for it.
     parts
         Those that are told of changes.
     """
@@ -59,9 +52,7 @@ class Controllers:
     releaser: Releaser
     requeuer: Requeuer
     startup_monitor: StartupMonitor
-    fluxjobs: FluxJobWriter
-    events: EventReporter
-    fluxaccounts: FluxAccountWriter
+    idle: IdleWork | None
     parts: tuple[object, ...]
 
 
@@ -69,23 +60,17 @@ def make_controllers(context: LeaderContext, port_volume_pools: PortVolumePools)
     """Build them."""
     api, caches, ledger = context.api, context.caches, context.ledger
     trigger, recorder, config = context.trigger, context.recorder, context.config
-    blockers, waiting = ReleaseBlockers(), config.waiting_per_namespace.budget
+    blockers = ReleaseBlockers()
+    waiting = config.waiting_per_namespace.budget
     intake = IntakeController(api, caches, ledger, trigger, recorder, port_volume_pools, blockers, waiting)
     gates = PodGates(api, ledger, caches.pods.get_by_uid)
-    requeuer = Requeuer(api, caches, ledger, trigger, gates, intake.enqueue)
-    requeuer.recorder = recorder
+    requeuer = Requeuer(api, caches, ledger, trigger, gates, intake.enqueue, recorder)
     grace_s = config.successor_grace_seconds
     tracker = Tracker(api, caches, ledger, trigger, gates, intake.enqueue, requeuer.evict, grace_s=grace_s)
-    fluxjobs = FluxJobWriter(api, caches, ledger, recorder)
     canceller = Canceller(api, caches, ledger, trigger, recorder)
     time_limits = TimeLimits(api, caches, ledger, recorder)
     notices = PreemptionNotices(api, caches, ledger, recorder)
     give_backs = GiveBacks(api, caches, ledger, requeuer.pods, recorder)
-    events = EventReporter(api, caches, ledger, recorder)
-    fluxqueues = FluxQueueWriter(
-        api, caches, ledger, recorder, foreign_matcher=config.matcher is Matcher.FOREIGN
-    )
-    fluxaccounts = FluxAccountWriter(api, caches, ledger, recorder)
     settings = MiniClusterSettings(config.image, config.cluster_domain)
     miniclusters = MiniClusterController(api, caches, ledger, requeuer.evict, recorder, settings, blockers)
     backoffs = JobBackoffs(caches, ledger.clock)
@@ -105,32 +90,20 @@ def make_controllers(context: LeaderContext, port_volume_pools: PortVolumePools)
     prepare = miniclusters.preparations.prepare
     objects = ObjectReleaser(api, caches, ledger.clock, gates, prepare, release_settings, ledger.wall)
     releaser = Releaser(objects, ledger, trigger, intake.enqueue)
+    rules = config.idle
+    idle = IdleWork(caches, ledger, recorder, time_limits, rules) if rules.prometheus.url else None
     controllers: tuple[Controller, ...] = (
         intake,
         tracker,
         requeuer,
-        fluxjobs,
         canceller,
         time_limits,
         notices,
         give_backs,
-        events,
-        fluxqueues,
-        fluxaccounts,
         miniclusters,
         pod_refusals,
         bind_refusals,
-        *_idle_work(context, time_limits, fluxjobs),
+        *([idle] if idle is not None else []),
     )
     parts = (*controllers, releaser, startup_monitor, backoffs)
-    return Controllers(
-        controllers, releaser, requeuer, startup_monitor, fluxjobs, events, fluxaccounts, parts
-    )
-
-
-def _idle_work(context: LeaderContext, limits: TimeLimits, fluxjobs: FluxJobWriter) -> tuple[IdleWork, ...]:
-    """Return what looks for idle work; empty if nobody is to be asked for it."""
-    rules = context.config.idle
-    if not rules.prometheus.url:
-        return ()
-    return (IdleWork(context.caches, context.ledger, context.recorder, limits, fluxjobs, rules),)
+    return Controllers(controllers, releaser, requeuer, startup_monitor, idle, parts)

@@ -33,9 +33,10 @@ from fluxqueue.queue.leadership.context import LeaderContext
 from fluxqueue.queue.leadership.controllers import Controllers, make_controllers
 from fluxqueue.queue.leadership.planning import Planning, make_capacity, make_planning
 from fluxqueue.queue.leadership.repairs import make_sweeper
-from fluxqueue.queue.leadership.subscriptions import subscribe
+from fluxqueue.queue.leadership.subscriptions import subscribing
 from fluxqueue.queue.leadership.supervision import keep_running, try_step
 from fluxqueue.queue.leadership.upkeep import upkeep
+from fluxqueue.queue.leadership.writers import make_writers
 from fluxqueue.queue.model.records import Epoch
 from fluxqueue.queue.recovery.sweep import Sweeper
 from fluxqueue.queue.replica_status import ReplicaStatus
@@ -131,13 +132,10 @@ class Leader:
         capacity = make_capacity(context, self._fluxion)
         parts = make_controllers(context, capacity.port_volume_pools)
         planning = make_planning(context, capacity, parts.requeuer)
-        parts.fluxjobs.show(planning.scheduler.estimates)
-        parts.events.show(planning.scheduler.estimates)
-        parts.fluxaccounts.show(lambda: planning.priorities.fair_shares)
-        parts.fluxaccounts.show_guarantees(planning.guaranteed)
-        parts.fluxaccounts.show_budgets(planning.scheduler.budgets)
-        subscribe(context.caches, context.ledger, capacity, parts, planning)
-        scheduler, controllers = planning.scheduler, (*parts.controllers, *planning.controllers)
+        writers = make_writers(context, planning, parts.idle)
+        for _ in subscribing(context.caches, context.ledger, capacity, parts, planning, *writers):
+            await asyncio.sleep(0)
+        scheduler, controllers = planning.scheduler, (*parts.controllers, *planning.controllers, *writers)
         sweeper = make_sweeper(context, capacity, controllers, self._settings.scheduler_lease, clock)
 
         def plan_again() -> None:

@@ -37,6 +37,7 @@ from fluxqueue.queue.scheduling.priority_keeper import PriorityKeeper
 from fluxqueue.queue.scheduling.provisioning import Provisioner
 from fluxqueue.queue.scheduling.reservation_book import ReservationBook
 from fluxqueue.queue.scheduling.scheduler import Scheduler
+from fluxqueue.queue.scheduling.surroundings import Surroundings
 from fluxqueue.queue.status.fluxaccount_writer import GuaranteesShown
 from fluxqueue.queue.status.fluxjob_status import published_promise
 from fluxqueue.queue.status.fluxreservation_writer import FluxReservationWriter
@@ -106,8 +107,7 @@ def make_capacity(context: LeaderContext, fluxion: Fluxion) -> Capacity:
         caches.storage.attached,
         caches.devices.taken,
     )
-    node_reader = NodeReader(node_rules(config))
-    node_reader.recorder = context.recorder
+    node_reader = NodeReader(node_rules(config), context.recorder)
     graph = GraphKeeper(
         fluxion, ledger, caches.nodes, node_reader, config.policy, foreign_pods, port_volume_pools
     )
@@ -133,6 +133,19 @@ def make_planning(context: LeaderContext, capacity: Capacity, requeuer: Requeuer
         if node_shapes
         else (LeftoverRequests(context.api, caches.own_namespace),)
     )
+    quotas = NamespaceQuotas(caches, ledger)
+    victims = Victims(caches, requeuer.owners.may_suspend, ledger.wall)
+    resizer = JobResizer(context.api, caches, ledger, context.recorder)
+    book, writer, maintenances = _make_reservations(context, requeuer)
+    around = Surroundings(
+        accounts=lambda: caches.accounts.tree,
+        room=quotas.room,
+        victims=victims,
+        published=lambda workload: published_promise(caches.fluxjob_of(workload.uid), workload),
+        sizes=resizer,
+        rules=PodRuleTracker(caches, ledger),
+        book=book,
+    )
     scheduler = Scheduler(
         ledger,
         capacity.graph,
@@ -140,18 +153,9 @@ def make_planning(context: LeaderContext, capacity: Capacity, requeuer: Requeuer
         _disciplines(context),
         requeuer.evict,
         NodeShapes(node_shapes),
-        PodRuleTracker(caches, ledger),
+        around,
     )
     recounts = NodeRecounts(caches, capacity.foreign_pods, scheduler.soon)
-    scheduler.limit_accounts(lambda: caches.accounts.tree)
-    quotas = NamespaceQuotas(caches, ledger)
-    scheduler.limit_namespaces(quotas.room)
-    victims = Victims(caches, requeuer.owners.may_suspend, ledger.wall)
-    scheduler.show_victims(victims)
-    scheduler.read_published(lambda workload: published_promise(caches.fluxjob_of(workload.uid), workload))
-    resizer = JobResizer(context.api, caches, ledger, context.recorder)
-    scheduler.resize_jobs(resizer)
-    book, writer, maintenances = _make_reservations(context, scheduler, requeuer)
     priorities = _make_priorities(context, scheduler)
     _price_grants(context)
 
@@ -164,16 +168,13 @@ def make_planning(context: LeaderContext, capacity: Capacity, requeuer: Requeuer
 
 
 def _make_reservations(
-    context: LeaderContext, scheduler: Scheduler, requeuer: Requeuer
+    context: LeaderContext, requeuer: Requeuer
 ) -> tuple[ReservationBook, FluxReservationWriter, Maintenances]:
-    """Have the scheduler respect FluxReservations;
-    return what knows them, and the controllers that show and enforce them.
-    """
+    """Build what knows FluxReservations, and the controllers that show and enforce them."""
     caches, ledger = context.caches, context.ledger
     book = ReservationBook(
         ledger, lambda: caches.reservations.plans, lambda: map(node_view, caches.nodes.list())
     )
-    scheduler.respect_reservations(book)
     writer = FluxReservationWriter(context.api, caches, ledger, lambda: book.booked, context.recorder)
     maintenances = Maintenances(
         context.api,

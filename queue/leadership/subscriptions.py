@@ -39,6 +39,7 @@ from fluxqueue.queue.release.new_jobs import NewJobs
 from fluxqueue.queue.requeue.bind_refusals import BindRefusals
 from fluxqueue.queue.requeue.cancellation import Canceller
 from fluxqueue.queue.requeue.give_backs import GiveBacks
+from fluxqueue.queue.requeue.idle_work import IdleWork
 from fluxqueue.queue.requeue.job_backoffs import JobBackoffs
 from fluxqueue.queue.requeue.maintenances import Maintenances
 from fluxqueue.queue.requeue.pod_evictions import PodEvictor
@@ -70,7 +71,7 @@ from fluxqueue.queue.status.work_status_writer import WorkStatusWriter
 from fluxqueue.queue.store.ledger import Ledger
 from fluxqueue.queue.tracking.tracker import Tracker
 
-__all__ = ["SOURCES", "Source", "subscribe", "told"]
+__all__ = ["SOURCES", "Source", "subscribe", "subscribing", "told"]
 
 T = TypeVar("T", bound=Named)
 Handler = Callable[..., None]
@@ -297,6 +298,7 @@ SOURCES = (
         ReservationBook.subscribe,
         (FluxReservationWriter.book_changed, Maintenances.resync),
     ),
+    Source("words about idle work", IdleWork, IdleWork.subscribe, (FluxJobWriter.idle_changed,)),
     Source("fair shares", PriorityKeeper, PriorityKeeper.subscribe, (FluxAccountWriter.shares_changed,)),
 )
 
@@ -309,8 +311,17 @@ def subscribe(*parts: object) -> None:
     *parts
         Owners of sources, and those that are told. The ``parts`` of each belong to them too.
     """
+    for _ in subscribing(*parts):
+        pass
+
+
+def subscribing(*parts: object) -> Iterator[None]:
+    """Do as `subscribe`, one handler after another, so that the caller can let others go on in between:
+    a cache tells a new handler of each of its objects.
+    """
     for source, owner, handler in told(*parts):
         source.add(owner, handler)
+        yield
 
 
 def told(*parts: object) -> Iterator[tuple[Source, object, Handler]]:

@@ -28,7 +28,6 @@ from fluxqueue.queue.model.records import Allocation, FluxionJobId, ReleaseMode,
 from fluxqueue.queue.model.time_limits import is_over_time_limit
 from fluxqueue.queue.requeue.prometheus import NoAnswer, ask_use
 from fluxqueue.queue.requeue.time_limits import TimeLimits
-from fluxqueue.queue.status.fluxjob_writer import FluxJobWriter
 from fluxqueue.queue.status.subjects import subjects_of
 from fluxqueue.queue.store.ledger import Ledger
 
@@ -51,8 +50,6 @@ class IdleWork:
         For Events on the user's object.
     limits
         Ends work.
-    fluxjobs
-        Shows what is said of idle work.
     rules
         When work is idle.
     ask
@@ -65,7 +62,6 @@ class IdleWork:
         ledger: Ledger,
         recorder: EventRecorder,
         limits: TimeLimits,
-        fluxjobs: FluxJobWriter,
         rules: IdleRules,
         ask: Callable[[IdleRules, Callable[[PodName], bool]], Awaitable[Mapping[PodName, float]]] = ask_use,
     ) -> None:
@@ -78,7 +74,11 @@ class IdleWork:
         self._idle: dict[WorkloadId, Idleness] = {}
         self._words: dict[WorkloadId, tuple[FluxionJobId | None, str]] = {}
         """What is said of those that were told, with the allocation."""
-        self._changed = fluxjobs.show_idle(self.words)
+        self._changed: list[Callable[[WorkloadId], None]] = []
+
+    def subscribe(self, listener: Callable[[WorkloadId], None]) -> None:
+        """Call a listener with each workload of which something else is said from now on."""
+        self._changed.append(listener)
 
     def resync(self) -> None:
         """Do nothing: each answer is compared with all work."""
@@ -176,7 +176,8 @@ class IdleWork:
         }
         for workload_id in former.keys() | self._words.keys():
             if former.get(workload_id) != self._words.get(workload_id):
-                self._changed(workload_id)
+                for listener in self._changed:
+                    listener(workload_id)
         IDLE.set(len(self._words))
 
     def _pods(self, workload: Workload, allocation: Allocation) -> list[Pod]:

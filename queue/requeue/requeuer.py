@@ -94,13 +94,13 @@ class Requeuer:
         Keeps pods from being released while they are withdrawn.
     reread
         Has the intake read an object (uid) again: a requeued workload is matched as its object is by then.
+    recorder
+        For Events about work that cannot be stopped.
 
     Attributes
     ----------
     pods, owners
         Evict single pods, and suspend owners of gangs.
-    recorder
-        For Events about work that cannot be stopped.
     """
 
     def __init__(
@@ -111,6 +111,7 @@ class Requeuer:
         trigger: Trigger,
         gates: PodGates,
         reread: Callable[[str], None],
+        recorder: EventRecorder | None = None,
     ) -> None:
         self._caches = caches
         self._ledger = ledger
@@ -119,7 +120,7 @@ class Requeuer:
         self._reread = reread
         self._jobs = JobSuspender(api)
         self.owners = OwnerSuspender(api, caches, ledger)
-        self.recorder: EventRecorder | None = None
+        self._recorder = recorder
         self._disruptions = Disruptor(api, ledger)
         self._unstoppable: set[WorkloadId] = set()
         self._repair_due = asyncio.Event()
@@ -464,9 +465,9 @@ class Requeuer:
         self._tell(workload, allocation, "NotPreempted", why)
 
     def _tell(self, workload: Workload, allocation: Allocation | None, reason: str, what: str) -> None:
-        if self.recorder is not None:
+        if self._recorder is not None:
             for subject in subjects_of(workload, self._caches, allocation):
-                self.recorder.record(subject, reason, f"{workload.ref} {what}", severity=Severity.WARNING)
+                self._recorder.record(subject, reason, f"{workload.ref} {what}", severity=Severity.WARNING)
 
     async def _requeue_itself(self, workload: Workload) -> None:
         """Requeue a pod that waits again itself: no replacement gets its submit time."""

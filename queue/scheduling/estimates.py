@@ -15,7 +15,7 @@ Work that waits for other work follows from the plan of that (`fluxqueue.queue.s
 
 Estimates are not stored. They are shown next to the stored reservation. The first one of each workload is
 stored with its grant, so that everybody can compare it with the start. Until then a new leader reads it from
-the FluxJob (`StartEstimator.published`).
+the FluxJob.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ from fluxqueue.queue.scheduling.policies.passes import CycleContext, HeldReserva
 from fluxqueue.queue.scheduling.policies.refusals import EXPLAINED
 from fluxqueue.queue.store.ledger import Ledger
 
-__all__ = ["StartEstimator"]
+__all__ = ["StartEstimator", "nothing_published"]
 
 log = structlog.get_logger()
 
@@ -76,19 +76,18 @@ class StartEstimator:
         The queue.
     graph
         In which the queue is planned ahead. The caller holds its lock.
-
-    Attributes
-    ----------
     published
         Returns the first estimate of a workload that a former leader gave.
     """
 
-    def __init__(self, ledger: Ledger, graph: GraphKeeper) -> None:
+    def __init__(
+        self, ledger: Ledger, graph: GraphKeeper, published: Callable[[Workload], datetime | None]
+    ) -> None:
         self.estimate_history = EstimateHistory()
         self.estimates = StartEstimates()
-        self.published: Callable[[Workload], datetime | None] = _nothing_published
         self._ledger = ledger
         self._graph = graph
+        self._published = published
         self._chained = ChainedStarts(ledger)
         self.parts = (self._chained,)
         self._updated_at = -math.inf
@@ -146,7 +145,7 @@ class StartEstimator:
 
     def promised(self, workload: Workload) -> datetime | None:
         """Return the first estimate ever given of a workload's start; None: there was none."""
-        return workload.promised_at or self._promises.get(workload.id) or self.published(workload)
+        return workload.promised_at or self._promises.get(workload.id) or self._published(workload)
 
     async def update(
         self,
@@ -421,5 +420,5 @@ def _first(backlog: Backlog, context: CycleContext) -> list[Workload]:
     )
 
 
-def _nothing_published(_workload: Workload) -> None:
-    return None
+def nothing_published(_workload: Workload) -> None:
+    """Return that there was no former leader."""

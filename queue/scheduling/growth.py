@@ -87,18 +87,15 @@ class Growth:
         What is stored, and what the matcher holds.
     wakeup
         How further cycles are requested.
-
-    Attributes
-    ----------
     sizes
         The Jobs.
     """
 
-    def __init__(self, ledger: Ledger, graph: GraphKeeper, wakeup: Wakeup) -> None:
-        self.sizes: JobSizes = NoJobSizes()
+    def __init__(self, ledger: Ledger, graph: GraphKeeper, wakeup: Wakeup, sizes: JobSizes) -> None:
         self._ledger = ledger
         self._graph = graph
         self._wakeup = wakeup
+        self._sizes = sizes
         self._probes: list[FluxionJobId] = []
         self._given_up: dict[WorkloadId, datetime] = {}
         self._grown: set[WorkloadId] = set()
@@ -130,7 +127,7 @@ class Growth:
         left = _MOST_PODS
         for workload in self._chosen(now):
             self._read[workload.id] = now
-            pods = self.sizes.pods_of(workload)
+            pods = self._sizes.pods_of(workload)
             if pods is None:
                 continue
             wanted = may_grow_by(pods, now, self._given_up.get(workload.id))
@@ -181,7 +178,7 @@ class Growth:
             self._given_up[workload] = now
             self._grown.discard(workload)
         if parallelism != pods.parallelism:
-            self.sizes.resize(workload, parallelism)
+            self._sizes.resize(workload, parallelism)
         elif pods.waiting_since is not None:
             self._wakeup.soon(max((pods.waiting_since + PATIENCE - now).total_seconds(), 0.0) + 1.0)
 

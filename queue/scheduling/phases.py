@@ -25,24 +25,21 @@ from fluxqueue.queue.scheduling.budget_keeper import BudgetKeeper
 from fluxqueue.queue.scheduling.cycle import Cycle
 from fluxqueue.queue.scheduling.deadlines import Deadlines
 from fluxqueue.queue.scheduling.estimates import StartEstimator
-from fluxqueue.queue.scheduling.grants import Promised
 from fluxqueue.queue.scheduling.graph import GraphKeeper
 from fluxqueue.queue.scheduling.growth import Growth
 from fluxqueue.queue.scheduling.guarantees import Guarantees, held_nodes, largest_of
 from fluxqueue.queue.scheduling.job_ids import JobIds
-from fluxqueue.queue.scheduling.limits import Accounts, Quotas, Room, no_accounts, no_room_limited
-from fluxqueue.queue.scheduling.match_rules import MatchRules
+from fluxqueue.queue.scheduling.limits import Quotas
 from fluxqueue.queue.scheduling.matching import Matching
 from fluxqueue.queue.scheduling.node_shapes import NodeShapes
 from fluxqueue.queue.scheduling.planned_ends import PlannedEnds
 from fluxqueue.queue.scheduling.policies.disciplines import Discipline
-from fluxqueue.queue.scheduling.possible_victims import ShownVictims
 from fluxqueue.queue.scheduling.predicted_durations import PredictedDurations
 from fluxqueue.queue.scheduling.preemption import Evict, Preemptor
-from fluxqueue.queue.scheduling.reservation_book import ReservationBook
 from fluxqueue.queue.scheduling.reservations import ReservationKeeper
 from fluxqueue.queue.scheduling.satisfiability import SatisfiabilityCache
 from fluxqueue.queue.scheduling.submitted_limits import SubmittedLimits
+from fluxqueue.queue.scheduling.surroundings import Surroundings
 from fluxqueue.queue.scheduling.wait_reasons import WaitReasons
 from fluxqueue.queue.scheduling.wakeups import Wakeup
 from fluxqueue.queue.scheduling.why_not import WhyNot
@@ -72,19 +69,13 @@ class CyclePhases:
         Evicts workloads for preemption.
     node_shapes
         Nodes by which the cluster may grow.
-    rules
-        Rules about other pods.
+    around
+        What the cycles ask about everything else.
 
     Attributes
     ----------
-    accounts
-        Returns the accounts with their limits; called in every cycle.
-    room
-        Returns what the ResourceQuotas leave; called in every cycle.
-    book
-        What is set aside for people; None: nothing.
-    growth, budgets
-        Lets Jobs grow; keeps what accounts with budgets used.
+    budgets
+        Keeps what accounts with budgets used.
     """
 
     def __init__(
@@ -95,13 +86,14 @@ class CyclePhases:
         wakeup: Wakeup,
         evict: Evict,
         node_shapes: NodeShapes,
-        rules: MatchRules,
+        around: Surroundings,
     ) -> None:
         self._ledger = ledger
         self._graph = graph
         self._trigger = trigger
         self._wakeup = wakeup
-        self._rules = rules
+        self._around = around
+        self._rules = rules = around.rules
         self._predictions = PredictedDurations(ledger)
         self._backlogs = Backlogs(ledger, self._predictions.of)
         self._job_ids = JobIds(ledger)
@@ -109,28 +101,25 @@ class CyclePhases:
         self._planned_ends = PlannedEnds(ledger, graph)
         self._satisfiability = SatisfiabilityCache(ledger, graph, node_shapes)
         self._avoided = avoided = AvoidedNodes(ledger, graph)
-        self._estimator = StartEstimator(ledger, graph)
+        self._estimator = StartEstimator(ledger, graph, around.published)
         self._matching = Matching(ledger, graph, self._job_ids, avoided, rules, self._estimator.promised)
         self._deadlines = Deadlines(ledger, self._estimator.estimates)
         why_not = WhyNot(ledger)
         self._reasons = WaitReasons(
             ledger, graph, self._backlogs, self._satisfiability, avoided, rules, self._deadlines, why_not
         )
-        self._preemptor = Preemptor(ledger, graph, evict, rules, why_not)
-        self.growth = Growth(ledger, graph, wakeup)
+        self._preemptor = Preemptor(ledger, graph, evict, rules, why_not, around.victims)
+        self._growth = Growth(ledger, graph, wakeup, around.sizes)
         self.budgets = BudgetKeeper(ledger)
         self._wide = WideAnswers()
         self._submitted = SubmittedLimits(ledger)
-        self.accounts: Accounts = no_accounts
-        self.room: Room = no_room_limited
-        self.book: ReservationBook | None = None
         self.estimates = self._estimator.estimates
         self.parts = (
             self._predictions,
             self._backlogs,
             self._estimator,
             self._deadlines,
-            self.growth,
+            self._growth,
             self._submitted,
             rules,
         )
@@ -162,14 +151,6 @@ class CyclePhases:
         """Store why nothing is matched, for workloads that have no reason yet."""
         await self._reasons.report_matcher_away(message)
 
-    def show_victims(self, shown: ShownVictims) -> None:
-        """Set what the cluster shows of work that may be preempted."""
-        self._preemptor.shown = shown
-
-    def read_published(self, published: Promised) -> None:
-        """Set the function that returns the first estimate of a workload that a former leader gave."""
-        self._estimator.published = published
-
     def reserved_starts(self) -> list[int]:
         """Return the starts of all reservations, in Unix seconds."""
         return [held.start for held in self._reservations.held.values()]
@@ -179,7 +160,8 @@ class CyclePhases:
         infinite if none does.
         """
         return min(
-            self.book.next_change() if self.book is not None else float("inf"), self.budgets.next_change
+            self._around.book.next_change() if self._around.book is not None else float("inf"),
+            self.budgets.next_change,
         )
 
     async def _begin(self) -> None:
@@ -189,14 +171,14 @@ class CyclePhases:
         # before the graph learns what work asks for: all that is matched must be known to it
         await self._refresh()
         await self._graph.ensure()
-        if self.book is not None:
-            known = self.book.ready
-            changed = await self.book.refresh(self._graph.call().now or 0)
+        if (book := self._around.book) is not None:
+            known = book.ready
+            changed = await book.refresh(self._graph.call().now or 0)
             if changed:
                 self._graph.note_capacity_changed()
             if changed or not known:
-                self._reasons.note_set_aside(self.book.wanted())
-            await self._graph.set_aside(self.book.wanted())
+                self._reasons.note_set_aside(book.wanted())
+            await self._graph.set_aside(book.wanted())
 
     async def _refresh(self) -> None:
         """Apply what changed in the ledger; others get a turn from time to time if that is much."""
@@ -216,12 +198,12 @@ class CyclePhases:
         dropped |= await reservations.cancel_stale()
         limits = {name: each.limits for name, each in cycle.disciplines.items() if each.limits is not None}
         stopping = {name for name, each in cycle.disciplines.items() if each.at_limit is AtLimit.STOP}
-        accounts = self.accounts()
+        accounts = self._around.accounts()
         beyond = self._submitted.beyond(accounts)
         budgets = await self.budgets.room(accounts)
         self._wide.begin_cycle(self._ledger.clock())
         cycle.quotas = Quotas(
-            limits, self._ledger.live(), accounts, beyond, stopping, self.room(), budgets, self._wide
+            limits, self._ledger.live(), accounts, beyond, stopping, self._around.room(), budgets, self._wide
         )
         dropped |= await reservations.cancel_over_limits(cycle.quotas)
         rules_changed = self._rules.begin_cycle()
@@ -276,7 +258,7 @@ class CyclePhases:
             self._wakeup.soon()
         elif self._preemptor.retry_after_s is not None:
             self._wakeup.soon(self._preemptor.retry_after_s)
-        await self.growth.run(cycle, backlogs)
+        await self._growth.run(cycle, backlogs)
         if wait_s := await self._estimator.update(backlogs, held, cycle.context, cycle.disciplines):
             self._wakeup.soon(wait_s)
         elif await self._deadlines.report():

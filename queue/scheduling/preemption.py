@@ -62,7 +62,7 @@ from fluxqueue.queue.scheduling.policies.victims import (
     is_below,
     preemption_order,
 )
-from fluxqueue.queue.scheduling.possible_victims import OnlyJobs, PossibleVictims, ShownVictims
+from fluxqueue.queue.scheduling.possible_victims import PossibleVictims, ShownVictims
 from fluxqueue.queue.scheduling.preemption_trials import NOTHING_GONE, Attempt, PreemptionTrials, Standing
 from fluxqueue.queue.scheduling.why_not import MIN_RUN, WhyNot
 from fluxqueue.queue.scheduling.withdrawals import Abandoned, Withdrawals, reasons_of, waits_for_nodes
@@ -140,11 +140,11 @@ class Preemptor:
         Rules about other pods.
     why_not
         Tells the first that wait why nothing is preempted for them.
+    shown
+        What the cluster shows of running work.
 
     Attributes
     ----------
-    shown
-        What the cluster shows of running work.
     retry_after_s
         After the last call: in how many seconds more work may be preempted, because it has run long enough, a
         budget of disruption may allow it, or the victims of before are not waited for any more; None if none
@@ -152,7 +152,13 @@ class Preemptor:
     """
 
     def __init__(
-        self, ledger: Ledger, graph: GraphKeeper, evict: Evict, rules: MatchRules, why_not: WhyNot
+        self,
+        ledger: Ledger,
+        graph: GraphKeeper,
+        evict: Evict,
+        rules: MatchRules,
+        why_not: WhyNot,
+        shown: ShownVictims,
     ) -> None:
         self._ledger = ledger
         self._evict = evict
@@ -160,7 +166,7 @@ class Preemptor:
         self._withdrawals = Withdrawals(ledger, graph, self._trials)
         self._why_not = why_not
         self._failed: Sequence[tuple[object, ...]] = ()
-        self.shown: ShownVictims = OnlyJobs()
+        self._shown = shown
         self.retry_after_s: float | None = None
 
     async def preempt(
@@ -228,8 +234,8 @@ class Preemptor:
         if (left_s := self._under_way_s(abandoned)) > 0:
             self.retry_after_s = left_s
             return await self._withdraw(abandoned)
-        victims_of = PossibleVictims(self._ledger.clock(), disciplines, self.shown)
-        elastic = ElasticVictims(self._ledger, self.shown, victims_of, abandoned)
+        victims_of = PossibleVictims(self._ledger.clock(), disciplines, self._shown)
+        elastic = ElasticVictims(self._ledger, self._shown, victims_of, abandoned)
         who = _Rules(disciplines, taking_part, victims_of, elastic, guarantees, abandoned)
         return await self._preempt_for_first(backlogs, who, standing, context)
 

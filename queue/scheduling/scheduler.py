@@ -22,17 +22,12 @@ from fluxqueue.api.storage import CSINode
 from fluxqueue.fluxion.errors import FluxionError
 from fluxqueue.kube.object_cache import Change
 from fluxqueue.queue.metrics import CYCLE_SECONDS, CYCLES, FLUXION_UP
-from fluxqueue.queue.scheduling.grants import Promised
 from fluxqueue.queue.scheduling.graph import GraphKeeper, GraphLost
-from fluxqueue.queue.scheduling.growth import JobSizes
-from fluxqueue.queue.scheduling.limits import Accounts, Room
-from fluxqueue.queue.scheduling.match_rules import MatchRules, NoMatchRules
 from fluxqueue.queue.scheduling.node_shapes import NodeShapes
 from fluxqueue.queue.scheduling.phases import CyclePhases
 from fluxqueue.queue.scheduling.policies.disciplines import Discipline, disciplines_of
-from fluxqueue.queue.scheduling.possible_victims import ShownVictims
 from fluxqueue.queue.scheduling.preemption import Evict
-from fluxqueue.queue.scheduling.reservation_book import ReservationBook
+from fluxqueue.queue.scheduling.surroundings import Surroundings
 from fluxqueue.queue.scheduling.wakeups import SOON_S, Wakeup
 from fluxqueue.queue.store.ledger import Ledger
 from fluxqueue.queue.tasks.triggers import Trigger
@@ -72,8 +67,8 @@ class Scheduler:
         Evicts workloads for preemption; None: the ledger's own, which only records that they are to stop.
     node_shapes
         Nodes by which the cluster may grow; None: it does not grow.
-    rules
-        Rules about other pods; None: there are none.
+    around
+        What the cycles ask about everything else; None: there is nothing else.
 
     Attributes
     ----------
@@ -91,47 +86,28 @@ class Scheduler:
         disciplines: Disciplines = _default_disciplines,
         evict: Evict | None = None,
         node_shapes: NodeShapes | None = None,
-        rules: MatchRules | None = None,
+        around: Surroundings | None = None,
     ) -> None:
         self.last_error = ""
         self._ledger = ledger
         self._graph = graph
         self._disciplines = disciplines
         self._wakeup = Wakeup(trigger)
-        rules = rules if rules is not None else NoMatchRules()
         self._phases = CyclePhases(
-            ledger, graph, trigger, self._wakeup, evict or ledger.evict, node_shapes or NodeShapes({}), rules
+            ledger,
+            graph,
+            trigger,
+            self._wakeup,
+            evict or ledger.evict,
+            node_shapes or NodeShapes({}),
+            around or Surroundings(),
         )
         self.estimates = self._phases.estimates
         self.parts = self._phases.parts
 
-    def limit_accounts(self, accounts: Accounts) -> None:
-        """Have the limits of accounts respected. The function is called in every cycle."""
-        self._phases.accounts = accounts
-
-    def limit_namespaces(self, room: Room) -> None:
-        """Have the ResourceQuotas of namespaces respected. The function is called in every cycle."""
-        self._phases.room = room
-
     def budgets(self) -> dict[str, BudgetStatus]:
         """Return what is left of the budget of each account, as of the last cycle."""
         return {name: line.status() for name, line in self._phases.budgets.lines.items()}
-
-    def show_victims(self, shown: ShownVictims) -> None:
-        """Have work of every kind preempted, and the choice consider what the cluster shows of it."""
-        self._phases.show_victims(shown)
-
-    def read_published(self, published: Promised) -> None:
-        """Have the first estimates kept that a former leader gave."""
-        self._phases.read_published(published)
-
-    def resize_jobs(self, sizes: JobSizes) -> None:
-        """Have Jobs grow that were started with fewer pods than they asked for."""
-        self._phases.growth.sizes = sizes
-
-    def respect_reservations(self, book: ReservationBook) -> None:
-        """Have nodes set aside for people. The book is brought up to date in every cycle."""
-        self._phases.book = book
 
     async def watch_matcher(self) -> None:
         """Detect that the matcher lost the graph, also when no cycle has anything to ask it. Runs until

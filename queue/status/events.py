@@ -205,23 +205,28 @@ class EventReporter:
         Where the label is written, which objects exist, and the queue.
     recorder
         For Events.
+    estimates
+        When work starts, which the scheduler keeps up to date.
     """
 
-    def __init__(self, api: Api, caches: Caches, ledger: Ledger, recorder: EventRecorder) -> None:
+    def __init__(
+        self,
+        api: Api,
+        caches: Caches,
+        ledger: Ledger,
+        recorder: EventRecorder,
+        estimates: Mapping[WorkloadId, Estimate],
+    ) -> None:
         self._api = api
         self._caches = caches
         self._ledger = ledger
         self._recorder = recorder
         self._keys: WorkQueue[WorkloadId] = WorkQueue("events")
         self._reports: dict[WorkloadId, LastReport] = {}
-        self._estimates: Mapping[WorkloadId, Estimate] = {}
+        self._estimates = estimates
         self._repeats = EventBudget(_REPEATS_EVERY_S, _REPEATS_AT_ONCE)
         self._waits = EventBudget(_WAITS_EVERY_S, _WAITS_AT_ONCE)
         self._started = False
-
-    def show(self, estimates: Mapping[WorkloadId, Estimate]) -> None:
-        """Name the starts that these estimates have, which the scheduler keeps up to date, from now on."""
-        self._estimates = estimates
 
     async def run(self) -> None:
         """Work until cancelled."""

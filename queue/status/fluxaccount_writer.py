@@ -40,13 +40,20 @@ class FluxAccountWriter(WorkStatusWriter[FluxAccount]):
     """
 
     def __init__(
-        self, api: Api, caches: Caches, ledger: Ledger, recorder: EventRecorder | None = None
+        self,
+        api: Api,
+        caches: Caches,
+        ledger: Ledger,
+        fair_shares: Callable[[], Mapping[str, FairShare]],
+        guarantees: Callable[[], GuaranteesShown],
+        budgets: Callable[[], Mapping[str, BudgetStatus]],
+        recorder: EventRecorder | None = None,
     ) -> None:
         super().__init__(FLUXACCOUNTS, caches.fluxaccounts, api, ledger, recorder)
         self._caches = caches
-        self._fair_shares: Callable[[], Mapping[str, FairShare]] = dict
-        self._guarantees: Callable[[], GuaranteesShown] = lambda: _nothing
-        self._budgets: Callable[[], Mapping[str, BudgetStatus]] = dict
+        self._fair_shares = fair_shares
+        self._guarantees = guarantees
+        self._budgets = budgets
 
     def account_changed(self, _change: Change[FluxAccount]) -> None:
         """Compare every account: one may be new."""
@@ -55,22 +62,6 @@ class FluxAccountWriter(WorkStatusWriter[FluxAccount]):
     def shares_changed(self) -> None:
         """Compare every account: the fair shares were computed again."""
         self.resync()
-
-    def show(self, fair_shares: Callable[[], Mapping[str, FairShare]]) -> None:
-        """Show these fair shares; the function is called before each write."""
-        self._fair_shares = fair_shares
-
-    def show_guarantees(self, guarantees: Callable[[], GuaranteesShown]) -> None:
-        """Show what is guaranteed; the function is called before each write,
-        and what it returns with the name of each account.
-        """
-        self._guarantees = guarantees
-
-    def show_budgets(self, budgets: Callable[[], Mapping[str, BudgetStatus]]) -> None:
-        """Show what is left of budgets; the function is called before each write,
-        and returns it by account.
-        """
-        self._budgets = budgets
 
     async def _write(self, names: list[str]) -> None:
         tree, fair_shares = self._caches.accounts.tree, self._fair_shares()
@@ -95,10 +86,6 @@ class FluxAccountWriter(WorkStatusWriter[FluxAccount]):
                     await self._patch(name, status, own)
             except Exception as error:
                 self._names.fail(name, error)
-
-
-def _nothing(_account: str) -> list[GuaranteedStatus]:
-    return []
 
 
 def _budget(

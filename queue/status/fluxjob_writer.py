@@ -36,6 +36,7 @@ from fluxqueue.kube.workqueue import WorkQueue, run_workers
 from fluxqueue.queue.cluster.caches import Caches
 from fluxqueue.queue.crashpoints import CrashPoint, reach
 from fluxqueue.queue.model.estimates import Estimate
+from fluxqueue.queue.model.idleness import not_idle
 from fluxqueue.queue.model.reasons import WAITS_FOR_OTHERS
 from fluxqueue.queue.model.records import ReleaseMode, Transition, Workload, WorkloadId
 from fluxqueue.queue.status.failures import FailureReporter
@@ -85,9 +86,21 @@ class FluxJobWriter:
         Where FluxJobs are written, which exist, and the queue.
     recorder
         For Events on the user's object.
+    estimates
+        When work starts, which the scheduler keeps up to date.
+    idle
+        What is said of idle work.
     """
 
-    def __init__(self, api: Api, caches: Caches, ledger: Ledger, recorder: EventRecorder) -> None:
+    def __init__(
+        self,
+        api: Api,
+        caches: Caches,
+        ledger: Ledger,
+        recorder: EventRecorder,
+        estimates: StartEstimates,
+        idle: Callable[[Workload], str] = not_idle,
+    ) -> None:
         self._api = api
         self._caches = caches
         self._ledger = ledger
@@ -100,19 +113,10 @@ class FluxJobWriter:
         """What was compared and is equal: as long as both are the same objects,
         a resync need not compare them."""
         self._estimates: ShownEstimates = {}
-        self._start_estimates: StartEstimates = {}
+        self._start_estimates = estimates
         self._outdated: Batches[str] = Batches("outdated fluxjobs")
         self._resynced = False
-        self._idle: Callable[[Workload], str] = _not_idle
-
-    def show(self, estimates: StartEstimates) -> None:
-        """Show these estimates, which the scheduler keeps up to date, from now on."""
-        self._start_estimates = estimates
-
-    def show_idle(self, words: Callable[[Workload], str]) -> Callable[[WorkloadId], None]:
-        """Show what these words say of idle work from now on. What is returned is told of other words."""
-        self._idle = words
-        return self._keys.add
+        self._idle = idle
 
     async def run(self) -> None:
         """Work until cancelled."""
@@ -172,6 +176,10 @@ class FluxJobWriter:
             self._keys.add_after(workload_id, self._pace.delay_s(workload, exists=False))
         elif present is not None and self._lacks_owners(present, workload):
             self._keys.add_after(workload_id, SETTLED_S)
+
+    def idle_changed(self, workload_id: WorkloadId) -> None:
+        """Show other words about idle work."""
+        self._keys.add(workload_id)
 
     def fluxjob_changed(self, change: Change[FluxJob]) -> None:
         """Compare a FluxJob that was deleted, edited, or lost its owners."""
@@ -400,10 +408,6 @@ class FluxJobWriter:
         store = self._caches.jobs if workload.kind == "Job" else self._caches.pods
         item = store.get_by_uid(workload.uid)
         return item is not None and item.metadata.deletion_timestamp is None
-
-
-def _not_idle(_workload: Workload) -> str:
-    return ""
 
 
 def _owner(api_version: str, kind: str, name: str, uid: str) -> dict[str, Any]:

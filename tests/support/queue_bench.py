@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime
 from decimal import Decimal
-from typing import Any
+from typing import Any, cast
 
 import msgspec
 from support.builders import Json, make_job, make_node, make_reservation
@@ -37,16 +37,30 @@ from fluxqueue.queue.model.accounts import NO_ACCOUNTS
 from fluxqueue.queue.model.records import NewWorkload, Workload
 from fluxqueue.queue.model.reservation_plans import ReservationPlan, plan_of
 from fluxqueue.queue.scheduling.graph import GraphKeeper
+from fluxqueue.queue.scheduling.growth import JobSizes, NoJobSizes
+from fluxqueue.queue.scheduling.match_rules import MatchRules, NoMatchRules
 from fluxqueue.queue.scheduling.node_shapes import NodeShapes
 from fluxqueue.queue.scheduling.pod_rule_tracker import PodRuleTracker
 from fluxqueue.queue.scheduling.policies.disciplines import Discipline
+from fluxqueue.queue.scheduling.possible_victims import OnlyJobs, ShownVictims
 from fluxqueue.queue.scheduling.reservation_book import ReservationBook
 from fluxqueue.queue.scheduling.scheduler import Scheduler
+from fluxqueue.queue.scheduling.surroundings import Surroundings
 from fluxqueue.queue.store import Store
 from fluxqueue.queue.store.ledger import Ledger
 from fluxqueue.queue.tasks.triggers import ControlTask, Trigger
 
 START = datetime(2026, 11, 21, 8, 0, tzinfo=UTC)
+
+
+class _Latest:
+    """Answers as what a bench has by then."""
+
+    def __init__(self, now: Callable[[], object]) -> None:
+        self._now = now
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._now(), name)
 
 
 class Bench:
@@ -99,18 +113,25 @@ class Bench:
         self.provision = Provision.NONE
         self.other_queues: dict[str, Discipline] = {}
         self.accounts = NO_ACCOUNTS
-        rules = PodRuleTracker(caches, ledger) if caches is not None else None
+        rules: MatchRules = PodRuleTracker(caches, ledger) if caches is not None else NoMatchRules()
+        self.reservations: Mapping[str, ReservationPlan] = {}
+        self.book = ReservationBook(ledger, lambda: self.reservations, lambda: map(node_view, nodes.list()))
+        nodes.add_handler(self.book.node_changed)
+        self.shown: ShownVictims = OnlyJobs()
+        self.sizes: JobSizes = NoJobSizes()
+        around = Surroundings(
+            accounts=lambda: self.accounts,
+            victims=cast("ShownVictims", _Latest(lambda: self.shown)),
+            sizes=cast("JobSizes", _Latest(lambda: self.sizes)),
+            rules=rules,
+            book=self.book,
+        )
         self.scheduler = Scheduler(
-            ledger, self.graph, Trigger(self._note), self._disciplines, node_shapes=node_shapes, rules=rules
+            ledger, self.graph, Trigger(self._note), self._disciplines, node_shapes=node_shapes, around=around
         )
         subscribe(ledger, self.graph, self.scheduler)
         if caches is not None:
             subscribe(caches, rules)
-        self.scheduler.limit_accounts(lambda: self.accounts)
-        self.reservations: Mapping[str, ReservationPlan] = {}
-        self.book = ReservationBook(ledger, lambda: self.reservations, lambda: map(node_view, nodes.list()))
-        nodes.add_handler(self.book.node_changed)
-        self.scheduler.respect_reservations(self.book)
 
     def _disciplines(self) -> dict[str, Discipline]:
         own = Discipline(

@@ -175,8 +175,7 @@ def test_a_node_with_invalid_quantities_is_down_and_reported_once() -> None:
         ) -> None:
             events.append((subject.name, reason, message))
 
-    read = NodeReader(NodeRules())
-    read.recorder = EventRecorder()
+    read = NodeReader(NodeRules(), EventRecorder())
     broken = a_changed(make_node("n0").allocatable(cpu="lots", memory="32Gi", pods="110"))
     assert [read(broken).down, read(broken).down, read(a_node("n1")).down] == [True, True, False]
     ((name, reason, message),) = events

@@ -202,7 +202,7 @@ async def test_reserved_nodes_of_equal_priority_are_not_free_for_preemption(benc
 
 async def test_a_new_leader_goes_on_with_what_a_job_gives_back(bench: Bench, store: Store) -> None:
     shown = ShownPods()
-    bench.scheduler.show_victims(shown)
+    bench.shown = shown
     await started(bench, shown, moldable("wide", 4, 1))
     await bench.submit(job("urgent", 2, "8", "1h", priority=10))
     await bench.cycle()
@@ -210,7 +210,7 @@ async def test_a_new_leader_goes_on_with_what_a_job_gives_back(bench: Bench, sto
     matcher = LocalFluxion()
     async with a_leader(store, bench.nodes, matcher) as second:
         second.policy, second.preemption = Policy.EASY, Preemption.LOWER_PRIORITY
-        second.scheduler.show_victims(shown)
+        second.shown = shown
         await second.cycle()
         assert (second.row("wide").state, leaving(second, "wide")) == (State.RUNNING, [2, 3])
         assert second.row("wide").requeue_state == bench.row("wide").requeue_state
@@ -223,7 +223,7 @@ async def test_a_new_leader_goes_on_with_what_a_job_gives_back(bench: Bench, sto
 
 async def test_what_ends_for_work_that_waits_is_said_to_it(bench: Bench, store: Store) -> None:
     shown = ShownPods()
-    bench.scheduler.show_victims(shown)
+    bench.shown = shown
     await started(bench, shown, moldable("wide", 4, 1))
     await bench.submit(job("urgent", 2, "8", "1h", priority=10))
     await bench.cycle()
@@ -235,7 +235,7 @@ async def test_what_ends_for_work_that_waits_is_said_to_it(bench: Bench, store: 
     matcher = LocalFluxion()
     async with a_leader(store, bench.nodes, matcher) as second:
         second.policy, second.preemption = Policy.EASY, Preemption.LOWER_PRIORITY
-        second.scheduler.show_victims(shown)
+        second.shown = shown
         await second.cycle()
         assert second.row("urgent").message.endswith(told.partition("; it waits for ")[2]), (
             "also under a new leader"

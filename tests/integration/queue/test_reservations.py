@@ -25,7 +25,7 @@ from fluxqueue.queue.intake.describe import describe_job
 from fluxqueue.queue.model.changes import Ending
 from fluxqueue.queue.model.records import NewWorkload, Reservation
 from fluxqueue.queue.model.users import programs_of
-from fluxqueue.queue.scheduling.estimates import StartEstimator
+from fluxqueue.queue.scheduling.estimates import StartEstimator, nothing_published
 from fluxqueue.queue.scheduling.policies.backlog import Backlog
 from fluxqueue.queue.scheduling.policies.disciplines import Discipline, disciplines_of
 from fluxqueue.queue.scheduling.policies.passes import CycleContext
@@ -324,7 +324,10 @@ async def test_all_pending_work_has_a_position_and_an_estimate(bench: Bench) -> 
 async def test_an_update_of_estimates_that_is_too_early_returns_its_delay(bench: Bench) -> None:
     await bench.submit(job("now", 4, "8", "1h"), job("first", 4, "8", "1h"))
     await bench.cycle()
-    estimator, context = StartEstimator(bench.ledger, bench.graph), CycleContext(int(START.timestamp()))
+    estimator, context = (
+        StartEstimator(bench.ledger, bench.graph, nothing_published),
+        CycleContext(int(START.timestamp())),
+    )
     waiting = {"default": Backlog([bench.row("first")])}
     assert await estimator.update(waiting, {}, context) == 0
     assert 0 < await estimator.update(waiting, {}, context) <= 5

@@ -18,6 +18,7 @@ from fluxqueue.queue.leadership.controllers import make_controllers
 from fluxqueue.queue.leadership.planning import make_capacity, make_planning
 from fluxqueue.queue.leadership.repairs import make_sweeper
 from fluxqueue.queue.leadership.subscriptions import subscribe
+from fluxqueue.queue.leadership.writers import make_writers
 from fluxqueue.queue.store.clock import LeaderClock
 from fluxqueue.queue.tasks.triggers import ControlTask, Trigger
 
@@ -41,13 +42,14 @@ async def test_the_parts_of_a_leader_start_a_suspended_job() -> None:
     capacity = make_capacity(context, cast("AsyncFluxionClient", fluxion))
     parts = make_controllers(context, capacity.port_volume_pools)
     planning = make_planning(context, capacity, parts.requeuer)
-    subscribe(caches, ledger, capacity, parts, planning)
+    controllers = (*parts.controllers, *make_writers(context, planning, parts.idle))
+    subscribe(caches, ledger, capacity, parts, planning, *controllers)
     sweeper = make_sweeper(
-        context, capacity, parts.controllers, None, LeaderClock(MemoryStore(ledger.clock), ledger.epoch)
+        context, capacity, controllers, None, LeaderClock(MemoryStore(ledger.clock), ledger.epoch)
     )
     await sweeper.adopt()
     await sweeper.resync()
-    async with running(*(controller.run() for controller in parts.controllers)):
+    async with running(*(controller.run() for controller in controllers)):
         await until(lambda: ledger.all())
         await planning.scheduler.cycle()
         assert planning.scheduler.last_error == ""

@@ -15,6 +15,8 @@ from fluxqueue.queue.leadership.context import LeaderContext
 from fluxqueue.queue.leadership.controllers import make_controllers
 from fluxqueue.queue.leadership.planning import make_capacity, make_planning
 from fluxqueue.queue.leadership.subscriptions import SOURCES, told
+from fluxqueue.queue.leadership.writers import make_writers
+from fluxqueue.queue.model.idleness import IdleRules, PrometheusRules
 from fluxqueue.queue.scheduling.node_shapes import NodeShape
 from fluxqueue.queue.status.work_status_writer import WorkStatusWriter
 from fluxqueue.queue.tasks.triggers import Trigger
@@ -41,15 +43,26 @@ def test_nothing_subscribes_but_the_table_and_the_views_of_the_caches() -> None:
 async def test_each_handler_of_the_table_is_called_once_in_a_leader_and_in_its_order() -> None:
     memory, fluxion = MemoryApi(), LocalFluxion()
     caches, ledger = managed_caches(memory), await memory_ledger()
-    config = QueueConfig(node_shapes=(NodeShape(name="big", max_nodes=1, allocatable={"cpu": "8"}),))
+    config = QueueConfig(
+        node_shapes=(NodeShape(name="big", max_nodes=1, allocatable={"cpu": "8"}),),
+        idle=IdleRules(prometheus=PrometheusRules(url="http://prometheus:9090"), query="use"),
+    )
     trigger, recorder = Trigger(lambda _task: None), RecordedEvents().recorder
     context = LeaderContext(memory.api, caches, ledger, trigger, recorder, config)
     capacity = make_capacity(context, fluxion)
     controllers = make_controllers(context, capacity.port_volume_pools)
     planning = make_planning(context, capacity, controllers.requeuer)
+    writers = make_writers(context, planning, controllers.idle)
     calls = [
         (source.name, getattr(handler, "__func__", None))
-        for source, _, handler in told(caches, ledger, capacity, controllers, planning)
+        for source, _, handler in told(
+            caches,
+            ledger,
+            capacity,
+            controllers,
+            planning,
+            *make_writers(context, planning, controllers.idle),
+        )
     ]
     assert calls == [
         (source.name, handler)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from datetime import timedelta
-from typing import Any, cast
+from typing import Any
 
 import pytest
 from support.builders import make_job, make_pod
@@ -25,22 +25,11 @@ from fluxqueue.queue.model.time_limits import is_over_time_limit, over_limit_mes
 from fluxqueue.queue.requeue.idle_work import IdleWork
 from fluxqueue.queue.requeue.prometheus import NoAnswer
 from fluxqueue.queue.requeue.time_limits import TimeLimits
-from fluxqueue.queue.status.fluxjob_writer import FluxJobWriter
 from fluxqueue.queue.store import DatabaseUnavailable
 
 RULES: dict[str, Any] = {"for_seconds": 120, "grace_seconds": 120, "every_seconds": 60, "then": "end"}
 SINCE = "idle since 2026-01-01T00:00:00Z (use below 5)"
 TOLD = f"{SINCE}; it is ended from 2026-01-01T00:04:00Z on, unless it is used before"
-
-
-class _FluxJobs:
-    """What would be written again."""
-
-    def __init__(self) -> None:
-        self.changed: list[WorkloadId] = []
-
-    def show_idle(self, _words: Callable[[Workload], str]) -> Callable[[WorkloadId], None]:
-        return self.changed.append
 
 
 class Bench:
@@ -49,7 +38,8 @@ class Bench:
     def __init__(self, row: Workload | None = None, *pods: Any, **rules: Any) -> None:
         self.row = row if row is not None else a_row()
         self.ledger = RecordingLedger((self.row, an_allocation(["n0", "n1"])))
-        self.server, self.events, self.fluxjobs = MemoryApi(), RecordedEvents(), _FluxJobs()
+        self.server, self.events = MemoryApi(), RecordedEvents()
+        self.changed: list[WorkloadId] = []
         self.caches = Caches(self.server.api)
         self.limits = TimeLimits(self.server.api, self.caches, self.ledger, self.events.recorder)
         self.answer: dict[str, float] | None = {}
@@ -60,16 +50,16 @@ class Bench:
             self.server.put("pods", each.build())
 
     def another_leader(self, **rules: Any) -> IdleWork:
-        writer = cast(FluxJobWriter, self.fluxjobs)
-        return IdleWork(
+        idle = IdleWork(
             self.caches,
             self.ledger,
             self.events.recorder,
             self.limits,
-            writer,
             IdleRules(**{**RULES, **rules}),
             self._ask,
         )
+        idle.subscribe(self.changed.append)
+        return idle
 
     async def _ask(self, _rules: IdleRules, known: Callable[[PodName], bool]) -> Mapping[PodName, float]:
         if self.answer is None:
@@ -113,7 +103,7 @@ async def test_idle_work_is_told_then_shown_and_ended_after_its_grace() -> None:
     assert [await bench.after(minute, **UNUSED) for minute in (0, 1)] == ["", ""]
     assert await bench.after(2) == TOLD
     assert bench.events.events == [("Job mpi", "Idle", f"Job default/mpi is {TOLD}", Severity.WARNING)]
-    assert bench.fluxjobs.changed == [bench.row.id]
+    assert bench.changed == [bench.row.id]
     assert IDLE._value.get() == 1
     assert (await bench.after(3), bench.ended) == (TOLD, False)
     assert (await bench.after(4), bench.ended) == ("", True)
@@ -123,7 +113,7 @@ async def test_idle_work_is_told_then_shown_and_ended_after_its_grace() -> None:
     assert over_limit_message(row) == (
         f"Job default/mpi was {SINCE} and was ended: have it end when its work is done"
     )
-    assert bench.fluxjobs.changed == [bench.row.id, bench.row.id]
+    assert bench.changed == [bench.row.id, bench.row.id]
 
 
 async def test_work_of_which_one_pod_is_used_begins_anew() -> None:

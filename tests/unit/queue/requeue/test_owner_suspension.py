@@ -80,10 +80,15 @@ class Bench:
         self.trigger = TriggerLog()
         gates = PodGates(self.server.api, self.ledger, self.caches.pods.get_by_uid)
         self.requeuer = Requeuer(
-            self.server.api, self.caches, self.ledger, self.trigger.trigger, gates, lambda _uid: None
+            self.server.api,
+            self.caches,
+            self.ledger,
+            self.trigger.trigger,
+            gates,
+            lambda _uid: None,
+            self.events.recorder,
         )
         subscribe(self.caches, self.ledger, self.requeuer)
-        self.requeuer.recorder = self.events.recorder
 
     def jobset(self) -> tuple[Any, str | None]:
         found = self.server.get("jobsets", "train")

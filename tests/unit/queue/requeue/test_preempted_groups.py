@@ -83,7 +83,8 @@ class Bench:
         self.intake = IntakeController(api, self.caches, self.ledger, trigger)
         subscribe(self.caches, self.ledger, self.intake)
         gates = PodGates(api, self.ledger, self.caches.pods.get_by_uid)
-        self.requeuer = Requeuer(api, self.caches, self.ledger, trigger, gates, self.intake.enqueue)
+        reread, recorder = self.intake.enqueue, self.events.recorder
+        self.requeuer = Requeuer(api, self.caches, self.ledger, trigger, gates, reread, recorder)
         subscribe(self.caches, self.ledger, self.requeuer)
         self.tracker = Tracker(
             api,
@@ -153,7 +154,6 @@ async def test_a_pod_whose_budget_forbids_it_is_asked_for_again() -> None:
 
 async def test_work_whose_eviction_is_refused_says_so_once() -> None:
     bench = Bench()
-    bench.requeuer.recorder = bench.events.recorder
     await bench.preempt()
     for _ in range(2):
         for _ in range(2):

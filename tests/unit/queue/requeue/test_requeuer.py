@@ -56,9 +56,16 @@ class Bench:
         self.server, self.trigger = MemoryApi(), TriggerLog()
         self.caches = Caches(self.server.api)
         self.reread: list[str] = []
+        self.events = RecordedEvents()
         gates = PodGates(self.server.api, self.ledger, self.caches.pods.get_by_uid)
         self.requeuer = Requeuer(
-            self.server.api, self.caches, self.ledger, self.trigger.trigger, gates, self.reread.append
+            self.server.api,
+            self.caches,
+            self.ledger,
+            self.trigger.trigger,
+            gates,
+            self.reread.append,
+            self.events.recorder,
         )
         subscribe(self.caches, self.ledger, self.requeuer)
         self.server.show_in(self.caches)
@@ -229,8 +236,6 @@ async def test_a_job_that_is_preempted_with_a_grace_is_suspended_when_that_is_ov
 async def test_a_grace_that_is_of_no_use_ends_at_once_and_its_job_is_told_why() -> None:
     state = RequeueState(stop_at=EPOCH + timedelta(hours=1), preempted_for=9)
     bench = Bench(a_job_row(state=State.DRAINING, reason=Reason.PREEMPTED, requeue_state=state), "jobs", JOB)
-    events = RecordedEvents()
-    bench.requeuer.recorder = events.recorder
     async with running_controllers(bench.requeuer):
         await bench.requeuer.end_graces({bench.row.id: "node n0 was lost under it"})
         await until(lambda: bench.server.get("jobs", "mpi")["spec"]["suspend"])
@@ -239,7 +244,7 @@ async def test_a_grace_that_is_of_no_use_ends_at_once_and_its_job_is_told_why() 
     assert row is not None
     assert row.requeue_state == RequeueState(stop_at=EPOCH, preempted_for=9)
     told = "Job default/mpi stops before its grace is over: node n0 was lost under it"
-    assert events.events == [("Job mpi", "PreemptionNotice", told, Severity.WARNING)]
+    assert bench.events.events == [("Job mpi", "PreemptionNotice", told, Severity.WARNING)]
 
 
 @pytest.mark.parametrize(
@@ -269,8 +274,6 @@ async def test_a_grace_does_not_end_behind_the_withdrawal_of_its_preemption() ->
     told = RequeueState(stop_at=EPOCH + timedelta(seconds=60), preempted_for=9)
     row = a_job_row(state=State.DRAINING, reason=Reason.PREEMPTED, requeue_state=told, started_at=EPOCH)
     bench = Bench(row, "jobs", JOB)
-    events = RecordedEvents()
-    bench.requeuer.recorder = events.recorder
     async with bench.ledger._lock:  # both are decided while something else is stored
         writes = [
             asyncio.create_task(bench.ledger.evict([], {}, {row.id: "Job default/mpi goes on"})),
@@ -281,7 +284,7 @@ async def test_a_grace_does_not_end_behind_the_withdrawal_of_its_preemption() ->
     await asyncio.gather(*writes)
     after = bench.ledger.get(row.id)
     assert after is not None
-    assert (after.evicting, after.requeue_state.stop_at, events.events) == (False, None, [])
+    assert (after.evicting, after.requeue_state.stop_at, bench.events.events) == (False, None, [])
 
 
 @pytest.mark.parametrize("stored", [True, False])

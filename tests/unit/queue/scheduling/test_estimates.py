@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import random
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from dataclasses import replace
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import Any
 
 import msgspec
@@ -20,9 +20,9 @@ from fluxqueue.fluxion.messages import JobMatchRequest, MatchBatch
 from fluxqueue.fluxion.rpc.failures import DeadlinePassed
 from fluxqueue.queue.metrics import START_ERROR_SECONDS
 from fluxqueue.queue.model.changes import Ending, ReasonChange
-from fluxqueue.queue.model.records import FluxionJobId, WorkloadId
+from fluxqueue.queue.model.records import FluxionJobId, Workload, WorkloadId
 from fluxqueue.queue.model.start_conditions import StartConditions, track
-from fluxqueue.queue.scheduling.estimates import StartEstimator
+from fluxqueue.queue.scheduling.estimates import StartEstimator, nothing_published
 from fluxqueue.queue.scheduling.limits import Quotas
 from fluxqueue.queue.scheduling.policies.backlog import Backlog
 from fluxqueue.queue.scheduling.policies.disciplines import Discipline
@@ -39,8 +39,10 @@ async def bench() -> AsyncIterator[Bench]:
         yield made
 
 
-def an_estimator(bench: Bench) -> StartEstimator:
-    return subscribed(StartEstimator(bench.ledger, bench.graph), bench.ledger)
+def an_estimator(
+    bench: Bench, published: Callable[[Workload], datetime | None] = nothing_published
+) -> StartEstimator:
+    return subscribed(StartEstimator(bench.ledger, bench.graph, published), bench.ledger)
 
 
 async def waiting(bench: Bench, *names: str) -> dict[str, Backlog]:
@@ -136,8 +138,8 @@ async def test_a_reservation_is_the_estimate_before_a_reason_names_it(bench: Ben
 
 
 async def test_what_a_former_leader_published_is_the_first_estimate(bench: Bench) -> None:
-    estimator, backlogs = an_estimator(bench), await waiting(bench, "a")
-    estimator.published = lambda workload: START + timedelta(minutes=7) if workload.name == "a" else None
+    backlogs = await waiting(bench, "a")
+    estimator = an_estimator(bench, lambda each: START + timedelta(minutes=7) if each.name == "a" else None)
     await estimator.update(backlogs, {}, CycleContext(NOW))
     assert estimator.estimates[bench.row("a").id].eta_first == START + timedelta(minutes=7)
 

@@ -65,7 +65,7 @@ async def bench(clock: Clock) -> AsyncIterator[Bench]:
 @pytest.fixture
 def sizes(bench: Bench) -> Sizes:
     made = Sizes()
-    bench.scheduler.resize_jobs(made)
+    bench.sizes = made
     return made
 
 
@@ -279,7 +279,7 @@ async def test_a_new_leader_lets_jobs_grow_that_it_finds(bench: Bench, sizes: Si
     await end(bench, "long")
     again = Bench(bench.store, bench.ledger, bench.fluxion, bench.nodes)
     again.policy = Policy.EASY
-    again.scheduler.resize_jobs(sizes)
+    again.sizes = sizes
     await again.cycle()
     assert sizes.asked == [4]
 

@@ -142,7 +142,7 @@ async def test_no_work_is_evicted_if_that_does_not_let_the_other_start(bench: Be
 
 
 async def test_work_that_nobody_creates_again_is_taken_last_and_told_so(bench: Bench, clock: Clock) -> None:
-    bench.scheduler.show_victims(Shown(b=VictimView(returns=Return.LOST), c=NO_VICTIM))
+    bench.shown = Shown(b=VictimView(returns=Return.LOST), c=NO_VICTIM)
     kinds = (replace(job(name, 1, "8", "1h"), kind="Pod") for name in "bc")
     await running(bench, clock, job("a", 2, "8", "1h"), *kinds)
     for urgent, evicted in (("u1", "a"), ("u2", "")):
@@ -166,7 +166,7 @@ async def test_work_that_a_budget_does_not_allow_is_spared_and_the_next_is_taken
 ) -> None:
     shown = Shown()
     shown.shares = {"c": BudgetShare("default", "web", 1, 0), "d": BudgetShare("default", "web", 1, 0)}
-    bench.scheduler.show_victims(shown)
+    bench.shown = shown
     await running(bench, clock, *(job(name, 1, "8", "1h") for name in "abcd"))
     await bench.submit(job("urgent", 1, "8", "1h", priority=10))
     await bench.cycle()
@@ -176,7 +176,7 @@ async def test_work_that_a_budget_does_not_allow_is_spared_and_the_next_is_taken
 async def test_work_that_a_budget_keeps_running_is_looked_at_again(bench: Bench, clock: Clock) -> None:
     shown = Shown()
     shown.shares = {"a": BudgetShare("default", "web", 1, 0)}
-    bench.scheduler.show_victims(shown)
+    bench.shown = shown
     await running(bench, clock, job("a", 4, "8", "1h"))
     await bench.submit(job("urgent", 1, "8", "1h", priority=10))
     await bench.cycle()
@@ -293,7 +293,7 @@ async def test_the_one_that_saved_what_it_has_is_evicted_before_a_younger_one(
 ) -> None:
     await running(bench, clock, job("saved", 2, "8", "1h"), job("b", 2, "8", "1h"))
     clock.now += timedelta(minutes=5)
-    bench.scheduler.show_victims(Shown(saved=VictimView(checkpoint=clock.now)))
+    bench.shown = Shown(saved=VictimView(checkpoint=clock.now))
     await bench.submit(job("urgent", 1, "8", "1h", priority=10))
     await bench.cycle()
     assert draining(bench, ["saved", "b"]) == "saved"

@@ -118,7 +118,7 @@ async def made(
         bench.policy, bench.preemption = Policy.EASY, preemption
         bench.preemption_rules = PreemptionRules(grace_seconds=grace_s)
         bench.other_queues = {"other": Discipline(Policy.EASY, preemption=preemption)}
-        bench.scheduler.show_victims(Shown(world.on[: world.spared]))
+        bench.shown = Shown(world.on[: world.spared])
         bench.nodes.replace([a_node(f"n{number}") for number in range(world.nodes)])
         if world.guaranteed:
             documents = [make_account(ACCOUNTS[0]), make_account(ACCOUNTS[1], guaranteed={"nodes": 2})]

@@ -52,7 +52,7 @@ def shown() -> ShownPods:
 async def bench(clock: Clock, shown: ShownPods) -> AsyncIterator[Bench]:
     async with a_machine(clock) as made:
         made.policy, made.preemption = Policy.EASY, Preemption.LOWER_PRIORITY
-        made.scheduler.show_victims(shown)
+        made.shown = shown
         yield made
 
 

@@ -43,7 +43,7 @@ async def bench(clock: Clock, shown: ShownPods) -> AsyncIterator[Bench]:
     """A Job on four nodes gives its last slot back."""
     async with a_machine(clock) as made:
         made.policy, made.preemption = Policy.EASY, Preemption.LOWER_PRIORITY
-        made.scheduler.show_victims(shown)
+        made.shown = shown
         await started(made, shown, moldable("wide", 4, 1, duration="10h"))
         await made.submit(job("urgent", 1, "8", "1h", priority=10))
         await made.cycle()

@@ -187,7 +187,7 @@ async def test_no_more_pods_end_than_needed_and_none_below_the_least(
         shown = ShownPods()
         async with a_machine(lambda: START) as bench:
             bench.policy, bench.preemption = Policy.EASY, Preemption.LOWER_PRIORITY
-            bench.scheduler.show_victims(shown)
+            bench.shown = shown
             bench.nodes.replace([a_node(f"n{number}") for number in range(nodes)])
             running = kind(bench, shown, world)
             await running.start()

@@ -168,7 +168,7 @@ async def test_work_of_a_queue_without_preemption_is_named_as_such(bench: Bench,
 async def test_what_the_cluster_does_not_allow_is_said(
     bench: Bench, clock: Clock, view: VictimView | int, why: str
 ) -> None:
-    bench.scheduler.show_victims(Shown(a=view))
+    bench.shown = Shown(a=view)
     await running(bench, clock, job("a", 4, "8", "1h"))
     assert await told(bench, URGENT) == f"Job default/a ({why})"
 

@@ -53,7 +53,7 @@ async def bench(clock: Clock, shown: ShownPods) -> AsyncIterator[Bench]:
     async with a_machine(clock) as made:
         made.policy, made.preemption = Policy.EASY, Preemption.LOWER_PRIORITY
         made.preemption_rules = PreemptionRules(grace_seconds=GRACE_S)
-        made.scheduler.show_victims(shown)
+        made.shown = shown
         yield made
 
 

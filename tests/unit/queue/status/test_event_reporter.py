@@ -42,11 +42,21 @@ def events() -> RecordedEvents:
 
 
 @pytest.fixture
+def estimates() -> dict[WorkloadId, Estimate]:
+    return {}
+
+
+@pytest.fixture
 async def reporter(
-    memory: MemoryApi, ledger: RecordingLedger, events: RecordedEvents
+    memory: MemoryApi,
+    ledger: RecordingLedger,
+    events: RecordedEvents,
+    estimates: dict[WorkloadId, Estimate],
 ) -> AsyncIterator[EventReporter]:
     caches = managed_caches(memory)
-    reporter = subscribed(EventReporter(memory.api, caches, ledger, events.recorder), caches, ledger)
+    reporter = subscribed(
+        EventReporter(memory.api, caches, ledger, events.recorder, estimates), caches, ledger
+    )
     async with running(reporter.run()):
         yield reporter
 
@@ -151,7 +161,10 @@ async def test_of_many_first_waits_the_first_hundred_are_reported_at_once(
 
 
 async def test_a_burst_that_waits_costs_one_event_each_however_its_starts_move(
-    ledger: RecordingLedger, events: RecordedEvents, reporter: EventReporter
+    ledger: RecordingLedger,
+    events: RecordedEvents,
+    reporter: EventReporter,
+    estimates: dict[WorkloadId, Estimate],
 ) -> None:
     burst = [
         replace(IMPOSSIBLE, id=WorkloadId(number + 1), reason=Reason.WAITING_FOR_NODES, message="")
@@ -162,7 +175,7 @@ async def test_a_burst_that_waits_costs_one_event_each_however_its_starts_move(
         ledger._put_workload(workload)
     for minutes in range(1, 10):
         start = ledger.clock() + timedelta(hours=minutes)
-        reporter.show({workload.id: Estimate(position=1, eta=start) for workload in burst})
+        estimates |= {workload.id: Estimate(position=1, eta=start) for workload in burst}
         ledger.now += timedelta(minutes=1)
         reporter.resync()
         await until(lambda: not len(reporter._keys))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import pytest
@@ -42,13 +42,35 @@ def events() -> RecordedEvents:
     return RecordedEvents()
 
 
+@dataclass
+class Shown:
+    """What is known of the accounts."""
+
+    fair_shares: dict[str, FairShare] = field(default_factory=dict)
+    guaranteed: dict[str, list[GuaranteedStatus]] = field(default_factory=dict)
+    budgets: dict[str, BudgetStatus] = field(default_factory=dict)
+
+
+@pytest.fixture
+def shown() -> Shown:
+    return Shown()
+
+
 @pytest.fixture
 async def writer(
-    memory: MemoryApi, ledger: RecordingLedger, events: RecordedEvents
+    memory: MemoryApi, ledger: RecordingLedger, events: RecordedEvents, shown: Shown
 ) -> AsyncIterator[FluxAccountWriter]:
     caches = managed_caches(memory)
-    writer = subscribed(FluxAccountWriter(memory.api, caches, ledger, events.recorder), caches, ledger)
-    async with running(writer.run()):
+    writer = FluxAccountWriter(
+        memory.api,
+        caches,
+        ledger,
+        lambda: shown.fair_shares,
+        lambda: lambda account: shown.guaranteed.get(account, []),
+        lambda: shown.budgets,
+        events.recorder,
+    )
+    async with running(subscribed(writer, caches, ledger).run()):
         yield writer
 
 
@@ -75,16 +97,17 @@ async def test_counts_follow_the_rows_up_the_tree_and_return_to_zero(
 
 
 async def test_the_fair_share_is_shown_rounded_and_also_where_a_figure_is_zero(
-    memory: MemoryApi, writer: FluxAccountWriter
+    memory: MemoryApi, writer: FluxAccountWriter, shown: Shown
 ) -> None:
-    writer.show(
-        lambda: {"site": FairShare(1.0, 1_234_567.8, 1.0), "physics": FairShare(1 / 3, 0.0, 2.0, 0.666667)}
-    )
+    shown.fair_shares = {
+        "site": FairShare(1.0, 1_234_567.8, 1.0),
+        "physics": FairShare(1 / 3, 0.0, 2.0, 0.666667),
+    }
     writer.resync()
     await until(lambda: status(memory, "site") and status(memory, "physics"))
     assert status(memory, "site")["fairShare"] == {"share": 1.0, "use": 1_230_000}
     assert status(memory, "physics")["fairShare"] == {"share": 0.3333, "use": 0, "factor": 0.666667}
-    writer.show(dict)
+    shown.fair_shares = {}
     memory.put("fluxaccounts", make_account("md"))
     await until(lambda: status(memory, "md"))
     assert status(memory, "site")["fairShare"]["use"] == 1_230_000, (
@@ -93,17 +116,16 @@ async def test_the_fair_share_is_shown_rounded_and_also_where_a_figure_is_zero(
 
 
 async def test_what_is_guaranteed_is_shown_and_goes_with_the_guarantee(
-    memory: MemoryApi, writer: FluxAccountWriter
+    memory: MemoryApi, writer: FluxAccountWriter, shown: Shown
 ) -> None:
-    shown = {"physics": [GuaranteedStatus("nodes", "2", "3", "1")]}
-    writer.show_guarantees(lambda: lambda name: shown.get(name, []))
+    shown.guaranteed = {"physics": [GuaranteedStatus("nodes", "2", "3", "1")]}
     writer.resync()
     await until(lambda: status(memory, "physics").get("guaranteed"))
     assert status(memory, "physics")["guaranteed"] == [
         {"name": "nodes", "guaranteed": "2", "used": "3", "borrowed": "1"}
     ]
     assert not status(memory, "site").get("guaranteed")
-    shown.clear()
+    shown.guaranteed = {}
     writer.resync()
     await until(lambda: not status(memory, "physics").get("guaranteed"))
 
@@ -128,18 +150,18 @@ async def test_a_failure_of_one_account_is_reported_on_it(
 
 
 async def test_what_is_left_of_a_budget_is_shown_with_its_zeros_and_goes_with_the_budget(
-    memory: MemoryApi, writer: FluxAccountWriter
+    memory: MemoryApi, writer: FluxAccountWriter, shown: Shown
 ) -> None:
     memory.put("fluxaccounts", make_account("physics", budget={"nodeHours": 5}))
     start, end = "2026-11-01T00:00:00Z", "2026-12-01T00:00:00Z"
     left = BudgetStatus(start=start, end=end, amounts=[BudgetAmount(name="nodes", hours=5, used=5)])
-    writer.show_budgets(lambda: {"physics": left, "site": left})
+    shown.budgets = {"physics": left, "site": left}
     writer.resync()
     await until(lambda: status(memory, "physics").get("budget"))
     amount = {"name": "nodes", "hours": 5, "used": 5, "promised": 0, "left": 0}
     assert status(memory, "physics")["budget"] == {"start": start, "end": end, "amounts": [amount]}
     assert not status(memory, "site").get("budget"), "it has none"
-    writer.show_budgets(dict)
+    shown.budgets = {}
     memory.put("fluxaccounts", make_account("md"))
     await until(lambda: status(memory, "md"))
     assert status(memory, "physics")["budget"]["end"] == end, "what is not known yet stays as it is shown"

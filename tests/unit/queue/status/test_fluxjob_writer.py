@@ -59,11 +59,20 @@ def events() -> RecordedEvents:
 
 
 @pytest.fixture
+def estimates() -> dict[WorkloadId, Estimate]:
+    return {}
+
+
+@pytest.fixture
 async def writer(
-    memory: MemoryApi, ledger: RecordingLedger, events: RecordedEvents
+    memory: MemoryApi,
+    ledger: RecordingLedger,
+    events: RecordedEvents,
+    estimates: dict[WorkloadId, Estimate],
 ) -> AsyncIterator[FluxJobWriter]:
     caches = managed_caches(memory)
-    writer = subscribed(FluxJobWriter(memory.api, caches, ledger, events.recorder), caches, ledger)
+    made = FluxJobWriter(memory.api, caches, ledger, events.recorder, estimates)
+    writer = subscribed(made, caches, ledger)
     async with running(writer.run()):
         yield writer
 
@@ -91,16 +100,17 @@ async def test_a_workload_gets_a_fluxjob_that_its_object_owns(
 
 
 async def test_what_is_said_of_idle_work_is_shown_while_it_runs_and_is_so(
-    memory: MemoryApi, ledger: RecordingLedger, writer: FluxJobWriter
+    memory: MemoryApi, ledger: RecordingLedger, events: RecordedEvents
 ) -> None:
-    words = ["idle since noon"]
-    changed = writer.show_idle(lambda _workload: words[0])
-    ledger.put(RUNNING)
-    await until(lambda: status(memory).get("message") == "idle since noon")
-    words[0] = ""
-    changed(RUNNING.id)
-    await until(lambda: "message" not in status(memory))
-    assert status(memory)["state"] == "Running"
+    caches, words = managed_caches(memory), ["idle since noon"]
+    writer = FluxJobWriter(memory.api, caches, ledger, events.recorder, {}, lambda _workload: words[0])
+    async with running(subscribed(writer, caches, ledger).run()):
+        ledger.put(RUNNING)
+        await until(lambda: status(memory).get("message") == "idle since noon")
+        words[0] = ""
+        writer.idle_changed(RUNNING.id)
+        await until(lambda: "message" not in status(memory))
+        assert status(memory)["state"] == "Running"
 
 
 async def test_a_fluxjob_and_its_row_have_one_copy_of_the_request(
@@ -109,7 +119,7 @@ async def test_a_fluxjob_and_its_row_have_one_copy_of_the_request(
     caches = managed_caches(memory)
     waiting = replace(WAITING, jobspec='{"version":1}')
     async with running(
-        subscribed(FluxJobWriter(memory.api, caches, ledger, events.recorder), caches, ledger).run()
+        subscribed(FluxJobWriter(memory.api, caches, ledger, events.recorder, {}), caches, ledger).run()
     ):
         ledger.put(waiting)
         await until(lambda: caches.fluxjobs.get("default", NAME))
@@ -207,13 +217,15 @@ async def test_other_words_for_the_same_reason_are_collected(
     await until(lambda: status(memory)["reason"] == "QueueLimit")  # another reason is shown soon
 
 
+@pytest.mark.usefixtures("writer")
 async def test_a_fluxjob_shows_the_reservation_that_its_reason_names(
-    memory: MemoryApi, ledger: RecordingLedger, writer: FluxJobWriter, monkeypatch: pytest.MonkeyPatch
+    memory: MemoryApi,
+    ledger: RecordingLedger,
+    estimates: dict[WorkloadId, Estimate],
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(fluxjob_writer, "_ESTIMATES_EVERY_S", 3_600.0)
     monkeypatch.setattr(fluxjob_pace, "_MESSAGE_S", 0.1)
-    estimates: dict[WorkloadId, Estimate] = {}
-    writer.show(estimates)
     ledger.put(WAITING)
     await until(lambda: status(memory))
     for start in (1, 2):
