@@ -113,25 +113,28 @@ class Bench:
         self.provision = Provision.NONE
         self.other_queues: dict[str, Discipline] = {}
         self.accounts = NO_ACCOUNTS
-        rules: MatchRules = PodRuleTracker(caches, ledger) if caches is not None else NoMatchRules()
         self.reservations: Mapping[str, ReservationPlan] = {}
         self.book = ReservationBook(ledger, lambda: self.reservations, lambda: map(node_view, nodes.list()))
         nodes.add_handler(self.book.node_changed)
         self.shown: ShownVictims = OnlyJobs()
         self.sizes: JobSizes = NoJobSizes()
-        around = Surroundings(
-            accounts=lambda: self.accounts,
-            victims=cast("ShownVictims", _Latest(lambda: self.shown)),
-            sizes=cast("JobSizes", _Latest(lambda: self.sizes)),
-            rules=rules,
-            book=self.book,
-        )
+        rules = PodRuleTracker(caches, ledger) if caches is not None else NoMatchRules()
+        around = self._around(rules)
         self.scheduler = Scheduler(
             ledger, self.graph, Trigger(self._note), self._disciplines, node_shapes=node_shapes, around=around
         )
         subscribe(ledger, self.graph, self.scheduler)
         if caches is not None:
             subscribe(caches, rules)
+
+    def _around(self, rules: MatchRules) -> Surroundings:
+        return Surroundings(
+            accounts=lambda: self.accounts,
+            victims=cast("ShownVictims", _Latest(lambda: self.shown)),
+            sizes=cast("JobSizes", _Latest(lambda: self.sizes)),
+            rules=rules,
+            book=self.book,
+        )
 
     def _disciplines(self) -> dict[str, Discipline]:
         own = Discipline(
