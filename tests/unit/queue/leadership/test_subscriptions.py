@@ -55,14 +55,7 @@ async def test_each_handler_of_the_table_is_called_once_in_a_leader_and_in_its_o
     writers = make_writers(context, planning, controllers.idle)
     calls = [
         (source.name, getattr(handler, "__func__", None))
-        for source, _, handler in told(
-            caches,
-            ledger,
-            capacity,
-            controllers,
-            planning,
-            *make_writers(context, planning, controllers.idle),
-        )
+        for source, _, handler in told(caches, ledger, capacity, controllers, planning, *writers)
     ]
     assert calls == [
         (source.name, handler)

@@ -57,7 +57,7 @@ def shown() -> Shown:
 async def bench(clock: Clock, shown: Shown) -> AsyncIterator[Bench]:
     async with a_machine(clock) as made:
         made.policy, made.preemption = Policy.EASY, Preemption.LOWER_PRIORITY
-        made.scheduler.show_victims(shown)
+        made.shown = shown
         yield made
 
 
