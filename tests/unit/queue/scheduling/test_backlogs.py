@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from support.controller_bench import subscribed
 from support.queue_builders import a_workload
 from support.recording_ledger import RecordingLedger
 
@@ -41,7 +42,7 @@ def turn_all(ledger: RecordingLedger) -> None:
 
 def test_new_priorities_of_all_work_leave_turns_for_others(monkeypatch: pytest.MonkeyPatch) -> None:
     ledger = a_ledger()
-    made = Backlogs(ledger)
+    made = subscribed(Backlogs(ledger), ledger)
     list(made.refreshing())
     turn_all(ledger)
     looks = 0
@@ -71,7 +72,7 @@ def test_new_priorities_of_all_work_leave_turns_for_others(monkeypatch: pytest.M
 
 def test_few_changes_are_applied_at_once() -> None:
     ledger = a_ledger()
-    made = Backlogs(ledger)
+    made = subscribed(Backlogs(ledger), ledger)
     list(made.refreshing())
     ledger.put(work(1, queue="other"))
     ledger.put(work(2, state=State.RUNNING))
@@ -82,7 +83,7 @@ def test_few_changes_are_applied_at_once() -> None:
 
 def test_what_changes_meanwhile_is_applied_too() -> None:
     ledger = a_ledger()
-    made = Backlogs(ledger)
+    made = subscribed(Backlogs(ledger), ledger)
     refreshing = made.refreshing()
     assert not next(refreshing)
     ledger.put(work(1, state=State.RUNNING))
@@ -95,7 +96,7 @@ def test_what_changes_meanwhile_is_applied_too() -> None:
 @pytest.mark.parametrize("steps", [1, 8, 15, 25])
 def test_what_was_given_up_is_applied_next_time(steps: int) -> None:
     ledger = a_ledger()
-    made = Backlogs(ledger)
+    made = subscribed(Backlogs(ledger), ledger)
     refreshing = made.refreshing()
     for _ in range(steps):
         next(refreshing)
