@@ -2,11 +2,13 @@
 
 * From Kubernetes 1.36 on a pod names a PodGroup (``spec.schedulingGroup.podGroupName``), which has the
   policy: ``gang`` with ``minCount``, or ``basic``, which is no gang (KEP-4671, KEP-5832). All its pods may
-  have to run in one domain of a node label (KEP-5732), and may share claims of devices (KEP-5729).
+  have to run in one domain of a node label (KEP-5732), and may share claims of devices (KEP-5729). One that
+  is part of a CompositePodGroup (KEP-6012) is refused: its groups start together, and the queue would start
+  them one by one.
 * In 1.35 a pod names a Workload, one of its pod groups, and optionally one replica of that
   (``spec.workloadRef``).
 
-Both are alpha: the fields are on pods only where the feature gate ``GenericWorkload`` is on.
+Both are off by default: the fields are on pods only where the feature gate ``GenericWorkload`` is on.
 """
 
 from __future__ import annotations
@@ -36,6 +38,7 @@ __all__ = [
     "GroupClaims",
     "claims_of_group",
     "domain_of",
+    "domain_of_group",
 ]
 
 _GROUP = "scheduling.k8s.io"
@@ -55,6 +58,7 @@ class _Policy(PartialObject, frozen=True):
 
 
 class _PodGroupSpec(PartialObject, frozen=True):
+    parent_composite_pod_group_name: str | None = None
     scheduling_policy: _Policy = _Policy()
     scheduling_constraints: SchedulingConstraints | None = None
     resource_claims: list[PodResourceClaim] | None = None
@@ -130,9 +134,25 @@ def _pod_group_of(pod: Pod, _job: Job | None) -> str | None:
     return named(group.pod_group_name) if group is not None else None
 
 
+def domain_of_group(group: _PodGroup) -> str:
+    """Return the label of nodes by which all pods of a PodGroup must be in one domain;
+    empty if there is none.
+
+    Raises
+    ------
+    InvalidGang
+        There are several, or it is part of a CompositePodGroup, whose groups start together.
+    """
+    if parent := group.spec.parent_composite_pod_group_name:
+        raise InvalidGang(
+            f"spec.parentCompositePodGroupName: CompositePodGroup {parent:.253} is not read: "
+            "create the PodGroup without it, and it starts by itself"
+        )
+    return domain_of(group.spec.scheduling_constraints, "spec.schedulingConstraints")
+
+
 def _read_pod_group(_pods: Sequence[Pod], group: _PodGroup) -> Gang:
-    domain = domain_of(group.spec.scheduling_constraints, "spec.schedulingConstraints")
-    return _gang(group.spec.scheduling_policy, "spec.schedulingPolicy", domain)
+    return _gang(group.spec.scheduling_policy, "spec.schedulingPolicy", domain_of_group(group))
 
 
 def _workload_group_of(pod: Pod, _job: Job | None) -> str | None:

@@ -118,3 +118,11 @@ def test_the_claims_of_a_group_are_known_by_their_name_and_source_and_by_what_wa
     status = {"resourceClaimStatuses": [{"name": "two", "resourceClaimName": "group-two-x"}]}
     known = msgspec.convert({"spec": {"resourceClaims": claims}, "status": status}, type(group))
     assert claims_of_group(known) == {mine: "", made: "group-two-x"}
+
+
+def test_a_part_of_a_composite_group_is_one_sentence() -> None:
+    spec = {"schedulingPolicy": {"gang": {"minCount": 2}}, "parentCompositePodGroupName": "both"}
+    with pytest.raises(
+        InvalidGang, match=r"spec\.parentCompositePodGroupName: CompositePodGroup both is not read"
+    ):
+        NATIVE_POD_GROUPS.read((), read_object(NATIVE_POD_GROUPS, spec))
