@@ -4,20 +4,15 @@ from __future__ import annotations
 
 from typing import ClassVar
 
+from fluxqueue.api.job_scheduling import JobScheduling
 from fluxqueue.api.metadata import ObjectCondition, ObjectMeta, PartialObject
-from fluxqueue.api.pods import PodTemplateSpec, SchedulingConstraints
+from fluxqueue.api.pods import PodTemplateSpec
 
 __all__ = [
     "Job",
     "JobSpec",
     "JobStatus",
 ]
-
-
-class JobScheduling(PartialObject, frozen=True):
-    """What a Job asks of the scheduler of the cluster for all its pods (Kubernetes 1.37, KEP-5547)."""
-
-    scheduling_constraints: SchedulingConstraints | None = None
 
 
 class JobSpec(PartialObject, frozen=True):

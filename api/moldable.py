@@ -36,6 +36,10 @@ class JobSize:
         It is a Flux cluster, whose brokers know their number.
     slices
         It asks for slices below a level of the topology.
+    gang_pods
+        How many pods start together at least, as its ``spec.scheduling`` says; 0: it does not say.
+    as_one
+        Its ``spec.scheduling`` says that no pod is taken away without the others.
     """
 
     indexed: bool
@@ -43,6 +47,8 @@ class JobSize:
     parallelism: int | None
     cluster: bool = False
     slices: bool = False
+    gang_pods: int = 0
+    as_one: bool = False
 
     @property
     def together(self) -> bool:
@@ -74,11 +80,22 @@ def min_pods_problem(text: str, size: JobSize) -> str:
             f"{where} and {names.TOPOLOGY_SLICE_ANNOTATION} cannot both hold, "
             "because fewer pods form no whole slices: leave one out"
         )
+    if size.as_one:
+        return (
+            f"{where} and spec.scheduling.disruptionMode: all cannot both hold, "
+            "because a Job that may have fewer pods gives some back before other work is preempted: "
+            "leave one out"
+        )
     number = read_min_pods(text)
     if number is None or not 1 <= number <= (size.completions or 1):
         return (
             f"{where}: {text!r:.40} is not a number of its pods: "
             f"write a whole number from 1 to {size.completions}"
+        )
+    if number < size.gang_pods:
+        return (
+            f"{where}: {number} is below {size.gang_pods}, which is the least that "
+            "spec.scheduling.schedulingPolicy.gang starts: leave the annotation out, or set minCount to it"
         )
     return ""
 

@@ -19,6 +19,7 @@ from __future__ import annotations
 
 from fluxqueue.api import names
 from fluxqueue.api.bounds import too_many_pods
+from fluxqueue.api.job_scheduling import scheduling_problem
 from fluxqueue.api.jobs import JobSpec
 from fluxqueue.api.metadata import ObjectMeta
 from fluxqueue.api.moldable import JobSize, min_pods_problem
@@ -91,18 +92,26 @@ def decide_job(review: Review, job: ReviewedJob, settings: AdmissionSettings) ->
 
 
 def _size_problems(review: Review, job: ReviewedJob) -> tuple[str, ...]:
-    """Return why a Job has too many pods, or may not start with fewer."""
+    """Return why a Job has too many pods, cannot have as many at once as its own gang needs,
+    or may not start with fewer.
+    """
     spec = job.spec
     at_once = JobSpec(parallelism=spec.parallelism, completions=spec.completions).pods_at_once
-    too_many = too_many_pods(at_once)
-    return (*((f"{review.describe()}: {too_many}",) if too_many else ()), *_min_pods_problems(review, job))
+    group = spec.template.spec.scheduling_group
+    named = group.pod_group_name if group is not None else None
+    found = (
+        too_many_pods(at_once),
+        scheduling_problem(spec.scheduling, named, spec.parallelism, at_once),
+        _min_pods_problem(job),
+    )
+    return tuple(f"{review.describe()}: {problem}" for problem in found if problem)
 
 
-def _min_pods_problems(review: Review, job: ReviewedJob) -> tuple[str, ...]:
-    """Return why a Job may not start with fewer pods as it asks for; nothing if it does not ask, or may."""
+def _min_pods_problem(job: ReviewedJob) -> str:
+    """Return why a Job may not start with fewer pods as it asks for; empty if it does not ask, or may."""
     spec, template = job.spec, job.spec.template.metadata or ObjectMeta()
     if (text := job.metadata.annotation(names.MIN_PODS_ANNOTATION)) is None:
-        return ()
+        return ""
     keys = (names.TOPOLOGY_SLICE_ANNOTATION, names.KUEUE_SLICE_SIZE_ANNOTATION)
     size = JobSize(
         spec.completion_mode == "Indexed",
@@ -110,9 +119,10 @@ def _min_pods_problems(review: Review, job: ReviewedJob) -> tuple[str, ...]:
         spec.parallelism,
         cluster=requests_broker(job.metadata) or requests_broker(template),
         slices=any(part.annotation(key) for part in (job.metadata, template) for key in keys),
+        gang_pods=spec.scheduling.gang_pods(spec.parallelism) if spec.scheduling is not None else 0,
+        as_one=spec.scheduling is not None and spec.scheduling.as_one,
     )
-    problem = min_pods_problem(text, size)
-    return (f"{review.describe()}: {problem}",) if problem else ()
+    return min_pods_problem(text, size)
 
 
 def _metadata(annotations: dict[str, str]) -> list[patches.Operation]:

@@ -16,10 +16,11 @@ from typing import Any, TypeVar
 
 import msgspec
 
+from fluxqueue.api.job_scheduling import JobScheduling
 from fluxqueue.api.metadata import ObjectMeta, PartialObject
 from fluxqueue.api.names import MINICLUSTER_GROUP
 from fluxqueue.api.nesting import decode_limited
-from fluxqueue.api.pods import SchedulingGate
+from fluxqueue.api.pods import PodSchedulingGroup, SchedulingGate
 from fluxqueue.webhook.decisions import Decision
 
 __all__ = [
@@ -53,6 +54,7 @@ class ReviewedTemplateSpec(PartialObject, frozen=True):
 
     node_name: str | None = None
     scheduler_name: str | None = None
+    scheduling_group: PodSchedulingGroup | None = None
 
 
 class ReviewedTemplate(PartialObject, frozen=True):
@@ -71,6 +73,7 @@ class ReviewedJobSpec(PartialObject, frozen=True):
     completion_mode: str | None = None
     completions: int | None = None
     parallelism: int | None = None
+    scheduling: JobScheduling | None = None
 
 
 class ReviewedJob(PartialObject, frozen=True):

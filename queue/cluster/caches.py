@@ -6,6 +6,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Container, Iterable, Sequence
 from functools import cache
+from typing import Any
 
 from fluxqueue.api import names
 from fluxqueue.api.devices import DeviceTaintRule
@@ -95,6 +96,7 @@ class Caches(WatchedObjects):
         self.accounts = self._contexts.accounts
         self.reservations = self._contexts.reservations
         self.gang_objects = GangObjects(api)
+        self.gang_objects.cache(NATIVE_POD_GROUPS.name).add_index(BY_JOB, _job_of_group)
         self.own_namespace = own_namespace
         self._all_but_system = all_but_system
         self._unmanaged = {*names.SYSTEM_NAMESPACES, own_namespace}
@@ -284,10 +286,26 @@ class Caches(WatchedObjects):
         return self.pods.by_index(BY_GROUP, found)
 
     def jobs_of_pod_group(self, source: str, namespace: str, name: str) -> list[Job]:
-        """Return the Jobs whose template names a PodGroup of Kubernetes;
-        with an empty name those that name any.
+        """Return the Jobs whose template names a PodGroup of Kubernetes, and the one of which it was made
+        with claims; with an empty name all that depend on any.
         """
-        return self.jobs.by_index(BY_POD_GROUP, GangObject(source, namespace, name))
+        jobs = self.jobs.by_index(BY_POD_GROUP, GangObject(source, namespace, name))
+        group = (
+            self.gang_objects.find(NATIVE_POD_GROUPS, namespace, name).obj
+            if source == NATIVE_POD_GROUPS.name
+            else None
+        )
+        if group is not None and claims_of_group(group):
+            made_of = (self.jobs.get_by_uid(uid) for uid in _job_of_group(group))
+            jobs += [job for job in made_of if job is not None]
+        return jobs
+
+    def pod_group_of_job(self, uid: str) -> Any:
+        """Return the PodGroup of Kubernetes that the Job controller made of a Job;
+        None if there is none, or it cannot be read.
+        """
+        made = self.gang_objects.cache(NATIVE_POD_GROUPS.name).by_index(BY_JOB, uid)
+        return made[0] if made else None
 
     def members_of(self, workload: Workload, allocation: Allocation | None = None) -> list[Pod]:
         """Return the pods of a group: those in its slots, or, while no slot has a pod, those that wait.
@@ -315,6 +333,12 @@ class Caches(WatchedObjects):
         not those being deleted, which it creates again.
         """
         return [job for job in self.jobs.by_index(BY_GROUP, key) if not job.metadata.deletion_timestamp]
+
+
+def _job_of_group(group: Any) -> list[str]:
+    """Return the uid of the Job of which a PodGroup was made; nothing if it was made of none."""
+    owner = group.metadata.controller
+    return [owner.uid] if owner is not None and owner.kind == "Job" else []
 
 
 def _age(fluxjob: FluxJob) -> tuple[str, str]:

@@ -223,8 +223,15 @@ def _jobset_of(job: Job) -> Iterable[Hashable]:
 
 
 def _pod_group_of(job: Job) -> Iterable[Hashable]:
-    name, source = job.pod_group, NATIVE_POD_GROUPS.name
-    return (GangObject(source, job.metadata.namespace, name), GangObject(source, "", "")) if name else ()
+    """Return the PodGroup that a Job names, and the mark of those that depend on PodGroups at all."""
+    name, source, any_of_them = (
+        job.pod_group,
+        NATIVE_POD_GROUPS.name,
+        GangObject(NATIVE_POD_GROUPS.name, "", ""),
+    )
+    if name:
+        return GangObject(source, job.metadata.namespace, name), any_of_them
+    return (any_of_them,) if job.spec.scheduling is not None and job.spec.scheduling.resource_claims else ()
 
 
 def _object_of(fluxjob: FluxJob) -> Iterable[Hashable]:

@@ -34,7 +34,14 @@ from fluxqueue.api.topology import TopologyRequest
 from fluxqueue.queue.cluster.context import ClusterContext
 from fluxqueue.queue.intake.problems import Problem, most_urgent
 from fluxqueue.queue.intake.resolvers import resolve
-from fluxqueue.queue.intake.submission import NEW_WORKLOAD, PodTemplate, Submission, WorkloadContext
+from fluxqueue.queue.intake.submission import (
+    NEW_WORKLOAD,
+    NO_NATIVE_SCHEDULING,
+    NativeScheduling,
+    PodTemplate,
+    Submission,
+    WorkloadContext,
+)
 from fluxqueue.queue.model.alike_specs import AlikeSpecs
 from fluxqueue.queue.model.groups import JOB_SET, POD_GROUP, GatheredGroup, GroupKey
 from fluxqueue.queue.model.indexes import done_indexes, write_indexes
@@ -60,7 +67,7 @@ def describe_job(
     has_gated_pods: bool = False,
     minicluster: MiniCluster | None = None,
     blocked_by: str = "",
-    domain: str = "",
+    native: NativeScheduling = NO_NATIVE_SCHEDULING,
 ) -> NewWorkload | None:
     """Describe a Job.
 
@@ -80,8 +87,8 @@ def describe_job(
         the brokers.
     blocked_by
         Why an object that its pods need cannot be made; empty if nothing is known to block them.
-    domain
-        Label of nodes that must have one value on all its nodes; empty: any nodes.
+    native
+        What it says of its own scheduling.
 
     Returns
     -------
@@ -91,12 +98,16 @@ def describe_job(
     """
     if not _is_ours(job, has_gated_pods=has_gated_pods, known=workload.row is not None):
         return None
-    submission = _submission_of_job(at_full_size(job), workload, minicluster, blocked_by, domain)
+    submission = _submission_of_job(at_full_size(job), workload, minicluster, blocked_by, native)
     return _describe(submission, cluster, workload)
 
 
 def _submission_of_job(
-    job: Job, workload: WorkloadContext, minicluster: MiniCluster | None, blocked_by: str, domain: str
+    job: Job,
+    workload: WorkloadContext,
+    minicluster: MiniCluster | None,
+    blocked_by: str,
+    native: NativeScheduling,
 ) -> Submission:
     meta, spec = job.metadata, job.spec
     wanted, mode = pods_wanted(job), release_mode_of(job)
@@ -116,10 +127,18 @@ def _submission_of_job(
         done_indexes=write_indexes(done_indexes(job)) if mode is ReleaseMode.PIN and partly_done else "",
         extra_requests=workload.extra_requests,
         annotations=(meta.annotations, spec.template.metadata.annotations),
-        size=JobSize(spec.indexed, spec.completions, spec.parallelism, is_flux),
+        size=JobSize(
+            spec.indexed,
+            spec.completions,
+            spec.parallelism,
+            is_flux,
+            gang_pods=spec.scheduling.gang_pods(spec.parallelism) if spec.scheduling is not None else 0,
+            as_one=spec.scheduling is not None and spec.scheduling.as_one,
+        ),
         partly_done=partly_done,
-        domain=domain,
-        problem=_job_problem(job, flux.problem or blocked_by),
+        domain=native.domain,
+        group_claims=native.claims,
+        problem=_job_problem(job, flux.problem or blocked_by or native.problem),
     )
 
 

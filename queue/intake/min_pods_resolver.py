@@ -1,4 +1,5 @@
-"""With how few pods a Job may start: what its annotation says, else the default of its queue.
+"""With how few pods a Job may start: what its annotation says, else the default of its queue, and never fewer
+than its own gang policy (``spec.scheduling``) says. Without an annotation that policy counts as one.
 
 With fewer pods a Job takes longer. So it starts with no fewer than those with which it still ends before its
 ``activeDeadlineSeconds``, and within what its queue allows.
@@ -49,10 +50,9 @@ def min_pods_of(
     completions = size.completions or 0
     text = submission.meta.annotation(names.MIN_PODS_ANNOTATION)
     if text is None:
-        percent = queue.min_pods_percent
-        if not percent or pod_rules or min_pods_problem("1", size):
+        least = max(-(-completions * (queue.min_pods_percent or 0) // 100), size.gang_pods)
+        if not least or pod_rules or min_pods_problem(str(least), size):
             return 0
-        least = -(-completions * percent // 100)
     elif problem := min_pods_problem(text, size):
         raise InvalidRequest(problem)
     elif pod_rules and int(text) < pods:

@@ -212,8 +212,8 @@ class ObjectReader:
             replace(context, extra_requests=self._extra_requests.of(uid, namespace, row)),
             has_gated_pods=gated,
             minicluster=self._caches.minicluster_of(job),
-            blocked_by=self._blockers.of(job) or native.problem,
-            domain=native.domain,
+            blocked_by=self._blockers.of(job),
+            native=native,
         )
 
     def _describe_pod(self, pod: Pod, row: Workload | None) -> NewWorkload | None:

@@ -37,6 +37,7 @@ from fluxqueue.queue.model.jobspecs import (
     shape_of,
     slot_resources,
 )
+from fluxqueue.queue.model.sources.native_groups import GroupClaims
 from fluxqueue.queue.noderules.device_requests import DeviceNeeds, device_needs
 from fluxqueue.queue.noderules.pod_rules import PodRules, labels_told_apart, rules_of, rules_of_all
 from fluxqueue.queue.noderules.volumes import NO_VOLUMES, VolumeNeeds, shared_claims, volume_needs
@@ -117,7 +118,7 @@ def _jobspec(
     constraint = _common_constraint(templates, queue)
     rules = _rules_of(templates, namespace)
     volumes = _common_volumes(templates, namespace, cluster)
-    devices = _common_devices(templates, namespace, cluster)
+    devices = _common_devices(templates, namespace, cluster, submission.group_claims)
     alone = sum(each.count for each in templates) == 1 or rules.keeps_apart(cluster.namespace_labels)
     shared = {} if alone else shared_claims(volumes)
     devices_shared = _shared_devices(devices, templates)
@@ -252,11 +253,16 @@ def _common_volumes(
 
 
 def _common_devices(
-    templates: Sequence[PodTemplate], namespace: str, cluster: ClusterContext
+    templates: Sequence[PodTemplate], namespace: str, cluster: ClusterContext, group_claims: GroupClaims
 ) -> list[DeviceNeeds]:
     """Return what the claims of devices of a pod of each template need."""
     needs = [
-        device_needs(each.spec, namespace, cluster.devices, cluster.claims_of_group(namespace, each.spec))
+        device_needs(
+            each.spec,
+            namespace,
+            cluster.devices,
+            group_claims or cluster.claims_of_group(namespace, each.spec),
+        )
         for each in templates
     ]
     if any(each.rules != needs[0].rules for each in needs):

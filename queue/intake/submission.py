@@ -12,8 +12,16 @@ from fluxqueue.api.pods import Pod, PodSpec
 from fluxqueue.api.topology import TopologyRequest
 from fluxqueue.queue.intake.problems import Problem
 from fluxqueue.queue.model.records import NO_OVERRIDES, ReleaseMode, SpecOverrides, Workload
+from fluxqueue.queue.model.sources.native_groups import GroupClaims
 
-__all__ = ["NEW_WORKLOAD", "PodTemplate", "Submission", "WorkloadContext"]
+__all__ = [
+    "NEW_WORKLOAD",
+    "NO_NATIVE_SCHEDULING",
+    "NativeScheduling",
+    "PodTemplate",
+    "Submission",
+    "WorkloadContext",
+]
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,6 +54,28 @@ class WorkloadContext:
 
 
 NEW_WORKLOAD = WorkloadContext()
+
+
+@dataclass(frozen=True, slots=True)
+class NativeScheduling:
+    """What is known of a Job's own scheduling.
+
+    Attributes
+    ----------
+    domain
+        Label of nodes that must have one value on all nodes of its pods; empty: any nodes.
+    problem
+        Why that cannot be matched; empty if it can.
+    claims
+        Claims of devices that its pods share, if it states them itself.
+    """
+
+    domain: str = ""
+    problem: str = ""
+    claims: GroupClaims = field(default_factory=dict)
+
+
+NO_NATIVE_SCHEDULING = NativeScheduling()
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,6 +139,8 @@ class Submission:
         True if some of its pods have completed, so that fewer run at once than its spec says.
     domain
         Label of nodes that must have one value on the nodes of all its pods, as its object says; empty: none.
+    group_claims
+        Claims of devices that all its pods share that name them, as its object says.
     beside
         Properties that its node must have, because its pods lie below one vertex with others.
     problem
@@ -131,6 +163,7 @@ class Submission:
     size: JobSize | None = None
     partly_done: bool = False
     domain: str = ""
+    group_claims: GroupClaims = field(default_factory=dict)
     beside: tuple[str, ...] = ()
     problem: Problem | None = None
 

@@ -52,6 +52,10 @@ def test_a_long_text_is_cut_in_the_sentence() -> None:
             JobSize(indexed=True, completions=8, parallelism=8, slices=True),
             "fluxqueue/topology-slice cannot both hold",
         ),
+        (
+            JobSize(indexed=True, completions=8, parallelism=8, as_one=True),
+            "spec.scheduling.disruptionMode: all cannot both hold",
+        ),
     ],
 )
 def test_a_job_that_needs_all_its_pods_cannot_have_it(size: JobSize, words: str) -> None:
@@ -105,4 +109,13 @@ def test_work_with_few_of_its_pods_has_an_end_that_a_date_can_say() -> None:
     assert molded_duration(ten_years, 2_000, 1) == 10 * ten_years
     assert molded_duration(20 * ten_years, 2, 1) == 20 * ten_years, (
         "what is longer by itself is not shortened"
+    )
+
+
+def test_a_job_cannot_start_with_fewer_pods_than_its_gang_needs() -> None:
+    gang = JobSize(indexed=True, completions=8, parallelism=8, gang_pods=4)
+    assert min_pods_problem("4", gang) == ""
+    assert min_pods_problem("3", gang) == (
+        "annotation fluxqueue/min-pods: 3 is below 4, which is the least that "
+        "spec.scheduling.schedulingPolicy.gang starts: leave the annotation out, or set minCount to it"
     )

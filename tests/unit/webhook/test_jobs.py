@@ -259,6 +259,53 @@ def test_a_job_that_needs_all_its_pods_is_refused_if_it_asks_to_start_with_fewer
     assert words in admitted.sentence
 
 
+GANG = {"schedulingPolicy": {"gang": {"minCount": 3}}}
+
+
+@pytest.mark.parametrize(
+    ("job", "words"),
+    [
+        (
+            make_job().indexed(4).with_("spec.scheduling", GANG).annotation("fluxqueue/min-pods", "2"),
+            "fluxqueue/min-pods: 2 is below 3",
+        ),
+        (
+            make_job()
+            .indexed(4)
+            .with_("spec.scheduling", {**GANG, "disruptionMode": {"all": {}}})
+            .annotation("fluxqueue/min-pods", "3"),
+            "fluxqueue/min-pods and spec.scheduling.disruptionMode: all cannot both hold",
+        ),
+        (
+            make_job().pods(4, 2).with_("spec.scheduling", {"schedulingPolicy": {"gang": {}}}),
+            "spec.scheduling.schedulingPolicy.gang needs 4 pods at once, and only 2 run",
+        ),
+        (
+            make_job()
+            .indexed(4)
+            .with_("spec.scheduling", GANG)
+            .with_("spec.template.spec.schedulingGroup", {"podGroupName": "mine"}),
+            "spec.template.spec.schedulingGroup names PodGroup mine: leave one of them out",
+        ),
+    ],
+)
+def test_a_job_whose_own_scheduling_contradicts_the_rest_of_it_is_refused(
+    job: JobBuilder, words: str
+) -> None:
+    admitted = admit(job)
+    assert admitted.decision.outcome is AdmissionOutcome.REFUSED
+    assert admitted.sentence.startswith("Job default/j: ")
+    assert words in admitted.sentence
+
+
+def test_a_job_with_a_scheduling_of_its_own_is_held_as_any() -> None:
+    whole = {**GANG, "schedulingConstraints": {"topology": [{"key": "zone"}]}, "disruptionMode": {"all": {}}}
+    admitted = admit(make_job().indexed(4).with_("spec.scheduling", whole))
+    assert admitted.decision.outcome is AdmissionOutcome.HELD
+    assert admitted.decision.warnings == ()
+    assert admitted.after["spec"]["scheduling"] == whole
+
+
 def test_a_controllers_job_that_cannot_start_with_fewer_passes_with_a_warning() -> None:
     admitted = admit(make_job().pods(4, 4).owned_by("CronJob").annotation("fluxqueue/min-pods", "2"))
     assert admitted.decision.outcome is AdmissionOutcome.HELD

@@ -5,15 +5,18 @@ import msgspec
 import pytest
 from support.admission import admit
 from support.builders import Builder, make_job, make_pod
+from support.device_objects import a_class, a_template, request, resource_claims
 from support.queue_builders import a_job, a_pod, a_workload, around
 
+from fluxqueue.api.devices import DeviceClass, ResourceClaimTemplate
 from fluxqueue.api.fluxjobs import Reason
 from fluxqueue.api.fluxqueues import Members, QueueState
 from fluxqueue.api.poddefaults import LimitRange, RuntimeClass
 from fluxqueue.queue.cluster.context import QueueDefaults
+from fluxqueue.queue.cluster.devices import ClusterDevices
 from fluxqueue.queue.intake.describe import describe_job, describe_pod
-from fluxqueue.queue.intake.submission import WorkloadContext
-from fluxqueue.queue.model.jobspecs import takes_whole_nodes
+from fluxqueue.queue.intake.submission import NativeScheduling, WorkloadContext
+from fluxqueue.queue.model.jobspecs import taken_once_in, takes_whole_nodes
 from fluxqueue.queue.model.records import NewWorkload, ReleaseMode, SpecOverrides, Workload
 from fluxqueue.queue.noderules.jobspec_rules import rules_in
 
@@ -628,3 +631,20 @@ def test_a_pod_of_a_job_is_submitted_by_who_submitted_the_job_whatever_it_says()
         grown = describe_pod(pod, around(), job=job)
         assert grown is None or grown.submitted_by == submitter
     assert grown is not None
+
+
+def test_the_claims_that_a_job_shares_are_taken_once() -> None:
+    devices = ClusterDevices(counted=True)
+    devices.classes.apply(msgspec.convert(a_class(), DeviceClass))
+    devices.templates.apply(
+        msgspec.convert(a_template("both", request(2), namespace="default"), ResourceClaimTemplate)
+    )
+    job = a_job(
+        held(make_job("mesh").indexed(3)).with_("spec.template.spec.resourceClaims", resource_claims("both"))
+    )
+    shared = dict.fromkeys(job.spec.template.spec.resource_claims or (), "")
+    own = describe_job(job, around(devices=devices))
+    together = describe_job(job, around(devices=devices), native=NativeScheduling(claims=shared))
+    assert own is not None
+    assert together is not None
+    assert (dict(taken_once_in(own.jobspec)), [*taken_once_in(together.jobspec).values()]) == ({}, [2])

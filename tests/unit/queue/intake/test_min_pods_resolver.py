@@ -123,3 +123,35 @@ def test_a_job_that_was_started_with_fewer_asks_for_all_again() -> None:
         EIGHT.annotation(MIN_PODS, "2").with_("spec.parallelism", 3).annotation("fluxqueue/started-pods", "3")
     )
     assert described(again).jobspec == described(EIGHT.annotation(MIN_PODS, "2")).jobspec
+
+
+def gang(**fields: int) -> JobBuilder:
+    return EIGHT.with_("spec.scheduling", {"schedulingPolicy": {"gang": fields}})
+
+
+def test_the_gang_of_a_job_says_with_how_few_pods_it_may_start() -> None:
+    assert least(gang(minCount=4)) == 4
+    assert least(gang(minCount=4).annotation(MIN_PODS, "6")) == 6
+    assert least(gang()) == least(gang(minCount=8)) == 0
+    assert least(EIGHT.with_("spec.scheduling", {"schedulingPolicy": {"basic": {}}})) == 0
+
+
+def test_a_default_never_takes_pods_from_a_gang() -> None:
+    assert least(gang(minCount=4), min_pods_percent=25) == 4
+    assert least(gang(minCount=4), min_pods_percent=75) == 6
+    assert least(gang(), min_pods_percent=25) == 0
+
+
+def test_a_job_that_is_disrupted_as_one_starts_with_all_its_pods() -> None:
+    whole = gang(minCount=4).with_("spec.scheduling.disruptionMode", {"all": {}})
+    assert least(whole) == least(whole, min_pods_percent=25) == 0
+
+
+def test_a_gang_that_needs_all_its_pods_at_once_anyway_is_no_problem() -> None:
+    assert described(gang(minCount=4).with_("spec.completionMode", "NonIndexed")).reason is Reason.NONE
+
+
+def test_an_annotation_below_its_gang_waits_with_a_sentence() -> None:
+    found = described(gang(minCount=4).annotation(MIN_PODS, "2"))
+    assert found.reason is Reason.INVALID_REQUEST
+    assert "fluxqueue/min-pods: 2 is below 4" in found.message

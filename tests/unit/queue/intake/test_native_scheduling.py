@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import msgspec
 import pytest
 from support.builders import JobBuilder, make_job
 from support.controller_bench import managed_caches
@@ -11,12 +12,15 @@ from support.gang_builders import read_object
 from support.memory_api import MemoryApi
 from support.queue_builders import a_job
 
+from fluxqueue.api.pods import PodResourceClaim
 from fluxqueue.queue.cluster.caches import Caches
 from fluxqueue.queue.cluster.gang_objects import Lookup, Readable
-from fluxqueue.queue.intake.native_scheduling import NativeScheduling, native_scheduling
+from fluxqueue.queue.intake.native_scheduling import native_scheduling
+from fluxqueue.queue.intake.submission import NativeScheduling
 from fluxqueue.queue.model.sources.native_groups import NATIVE_POD_GROUPS
 
 ZONE = {"topology": [{"key": "zone"}]}
+CLAIMS = [{"name": "both", "resourceClaimTemplateName": "both"}]
 
 
 def group(constraints: Any = None) -> Any:
@@ -80,6 +84,70 @@ def test_a_job_states_its_domain_itself(caches: Caches) -> None:
     assert native_scheduling(a_job(make_job("j")), caches) == NativeScheduling()
 
 
+def sharing() -> JobBuilder:
+    return make_job("j").namespace("default").with_("spec.scheduling", {"resourceClaims": CLAIMS})
+
+
+def read_groups(caches: Caches, readable: Readable = Readable.YES) -> None:
+    caches.gang_objects._followed[NATIVE_POD_GROUPS.name].readable = readable
+
+
+def test_the_claims_that_a_job_states_are_shared_before_its_pod_group_is_made(caches: Caches) -> None:
+    read_groups(caches)
+    shared = msgspec.convert(CLAIMS, list[PodResourceClaim])
+    assert native_scheduling(a_job(sharing()), caches) == NativeScheduling(claims=dict.fromkeys(shared, ""))
+
+
+def test_the_pod_group_of_a_job_knows_what_was_made_of_its_claims(caches: Caches) -> None:
+    read_groups(caches)
+    job = a_job(sharing().with_("metadata.resourceVersion", "1"), uid="j")
+    caches.jobs.apply(job)
+    made = {"resourceClaimStatuses": [{"name": "both", "resourceClaimName": "j-both-x"}]}
+    owner = {"kind": "Job", "name": "j", "uid": "j", "controller": True}
+    document = {
+        "metadata": {"name": "j-pg", "namespace": "default", "uid": "g", "ownerReferences": [owner]},
+        "spec": {"schedulingPolicy": {"basic": {}}, "resourceClaims": CLAIMS},
+        "status": made,
+    }
+    assert NATIVE_POD_GROUPS.resource is not None
+    name = NATIVE_POD_GROUPS.name
+    caches.gang_objects.cache(name).apply(msgspec.convert(document, NATIVE_POD_GROUPS.resource.struct))
+    assert [*native_scheduling(job, caches).claims.values()] == ["j-both-x"]
+    assert caches.jobs_of_pod_group(name, "default", "j-pg") == [job], "it is read again when that changes"
+    assert caches.jobs_of_pod_group(name, "", "") == [job]
+
+
+@pytest.mark.parametrize(
+    ("readable", "words"),
+    [
+        (Readable.NOT_YET, "the queue has not read all podgroups.scheduling.k8s.io yet"),
+        (Readable.NOT_SERVED, "the cluster has no podgroups.scheduling.k8s.io: leave them out"),
+        (Readable.FORBIDDEN, "add it to gangs.resources of the chart"),
+    ],
+)
+def test_a_job_waits_while_it_is_not_known_which_devices_its_pod_group_has(
+    caches: Caches, readable: Readable, words: str
+) -> None:
+    read_groups(caches, readable)
+    problem = native_scheduling(a_job(sharing()), caches).problem
+    assert problem.startswith("spec.scheduling.resourceClaims are those of a PodGroup")
+    assert words in problem
+
+
+def test_a_job_of_which_too_few_pods_are_left_for_its_gang_waits_with_a_sentence(caches: Caches) -> None:
+    gang = make_job("j").indexed(4).with_("spec.scheduling", {"schedulingPolicy": {"gang": {}}})
+    assert native_scheduling(a_job(gang), caches).problem == ""
+    assert (
+        "needs 4 pods at once, and only 2 run"
+        in native_scheduling(a_job(gang.with_("status.completedIndexes", "0,3")), caches).problem
+    )
+
+
+def test_a_job_cannot_state_its_scheduling_and_name_a_pod_group(caches: Caches) -> None:
+    both = naming().with_("spec.scheduling", {"schedulingConstraints": ZONE})
+    assert native_scheduling(a_job(both), caches).problem.endswith("leave one of them out")
+
+
 def test_jobs_are_found_by_the_group_that_they_name(caches: Caches) -> None:
     job = a_job(naming("train").with_("metadata.resourceVersion", "1"), uid="j")
     caches.jobs.apply(job)
@@ -89,4 +157,16 @@ def test_jobs_are_found_by_the_group_that_they_name(caches: Caches) -> None:
     assert caches.jobs_of_pod_group(name, "", "") == [job]
     assert (
         caches.jobs_of_pod_group(name, "default", "other") == caches.jobs_of_pod_group("kueue", "", "") == []
+    )
+
+
+def test_a_template_that_names_a_part_of_a_composite_group_is_one_sentence(
+    caches: Caches, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    part = read_object(
+        NATIVE_POD_GROUPS, {"schedulingPolicy": {"basic": {}}, "parentCompositePodGroupName": "both"}
+    )
+    monkeypatch.setattr(caches.gang_objects, "find", lambda *_: Lookup(Readable.YES, part))
+    assert native_scheduling(a_job(naming()), caches).problem.startswith(
+        "PodGroup x: spec.parentCompositePodGroupName: CompositePodGroup both is not read"
     )
