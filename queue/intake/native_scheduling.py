@@ -12,17 +12,17 @@ That keeps its claims, and their devices, as long as the Job exists.
 
 from __future__ import annotations
 
-from fluxqueue.api.job_scheduling import JobScheduling, scheduling_problem
+from dataclasses import replace
+
 from fluxqueue.api.jobs import Job
 from fluxqueue.queue.cluster.caches import Caches
 from fluxqueue.queue.cluster.gang_objects import Readable
+from fluxqueue.queue.intake.stated_scheduling import stated_scheduling
 from fluxqueue.queue.intake.submission import NO_NATIVE_SCHEDULING, NativeScheduling
-from fluxqueue.queue.model.jobs import pods_wanted
 from fluxqueue.queue.model.sources.gang_sources import InvalidGang
 from fluxqueue.queue.model.sources.native_groups import (
     NATIVE_POD_GROUPS,
     claims_of_group,
-    domain_of,
     domain_of_group,
 )
 
@@ -43,20 +43,17 @@ _UNREADABLE = {
 
 def native_scheduling(job: Job, caches: Caches) -> NativeScheduling:
     """Return what a Job, or the PodGroup that its template names, says."""
-    own, named = job.spec.scheduling, job.pod_group
+    if job.spec.scheduling is not None:
+        return _with_its_group(stated_scheduling(job), job, caches)
+    if not (named := job.pod_group):
+        return NO_NATIVE_SCHEDULING
+    found = caches.gang_objects.find(NATIVE_POD_GROUPS, job.metadata.namespace, named)
+    where = f"PodGroup {job.metadata.namespace}/{named}"
     try:
-        if problem := scheduling_problem(own, named, job.spec.parallelism, pods_wanted(job)):
-            return NativeScheduling(problem=problem)
-        if own is not None:
-            return _stated(job, own, caches)
-        if not named:
-            return NO_NATIVE_SCHEDULING
-        found = caches.gang_objects.find(NATIVE_POD_GROUPS, job.metadata.namespace, named)
-        where = f"PodGroup {job.metadata.namespace}/{named}"
         if found.obj is not None:
             return NativeScheduling(domain_of_group(found.obj))
     except InvalidGang as error:
-        return NativeScheduling(problem=f"PodGroup {named}: {error}" if named else str(error))
+        return NativeScheduling(problem=f"{where}: {error}")
     if found.readable is not Readable.YES:
         return NO_NATIVE_SCHEDULING  # it is not known what it says, and the Job starts as one anyway
     return NativeScheduling(
@@ -66,18 +63,14 @@ def native_scheduling(job: Job, caches: Caches) -> NativeScheduling:
     )
 
 
-def _stated(job: Job, own: JobScheduling, caches: Caches) -> NativeScheduling:
-    """Return what the Job itself says.
-
-    Raises
-    ------
-    InvalidGang
-        It names several domains.
-    """
-    domain = domain_of(own.scheduling_constraints, "spec.scheduling.schedulingConstraints")
-    if not own.resource_claims:
-        return NativeScheduling(domain)
+def _with_its_group(stated: NativeScheduling, job: Job, caches: Caches) -> NativeScheduling:
+    """Return what a Job says, with what the PodGroup that was made of it knows of its claims."""
+    if not stated.claims:
+        return stated
     readable = caches.gang_objects.find(NATIVE_POD_GROUPS, "", "").readable
     group = caches.pod_group_of_job(job.metadata.uid)
-    claims = claims_of_group(group) if group is not None else dict.fromkeys(own.resource_claims, "")
-    return NativeScheduling(domain, _UNREADABLE.get(readable, ""), claims)
+    return replace(
+        stated,
+        problem=stated.problem or _UNREADABLE.get(readable, ""),
+        claims=claims_of_group(group) if group is not None else stated.claims,
+    )

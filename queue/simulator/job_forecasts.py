@@ -23,6 +23,7 @@ from fluxqueue.api.pods import Pod, PodSpec
 from fluxqueue.api.topology import InvalidTopology, UnknownLevel, topology_of
 from fluxqueue.queue.cluster.context import ClusterContext, of_namespace, site_context
 from fluxqueue.queue.intake.describe import describe_job
+from fluxqueue.queue.intake.stated_scheduling import stated_scheduling
 from fluxqueue.queue.model.accounts import account_tree
 from fluxqueue.queue.model.records import NewWorkload, Workload
 from fluxqueue.queue.model.reservation_plans import plan_of
@@ -122,7 +123,7 @@ async def forecast_job(
     if unread := _not_forecast(job.spec.template.spec):
         return JobForecast(at, unknown=unread)
     context = _context(objects, job.metadata.namespace)
-    described = describe_job(job, context)
+    described = describe_job(job, context, native=stated_scheduling(job))
     if described is None:
         return JobForecast(at, unknown="the queue would leave it alone, so it starts when Kubernetes lets it")
     if described.reason == Reason.INVALID_REQUEST and _names_unknown_level(job, context, described.queue):

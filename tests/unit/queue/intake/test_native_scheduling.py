@@ -58,6 +58,10 @@ def test_a_job_has_the_domain_of_the_group_that_its_template_names(
     assert native_scheduling(a_job(naming()), caches) == expected
 
 
+def test_a_job_that_says_nothing_asks_for_nothing(caches: Caches) -> None:
+    assert native_scheduling(a_job(make_job("j")), caches) == NativeScheduling()
+
+
 def test_a_group_that_does_not_exist_is_named_with_the_remedy(
     caches: Caches, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -67,21 +71,6 @@ def test_a_group_that_does_not_exist_is_named_with_the_remedy(
         "spec.template.spec.schedulingGroup: PodGroup default/late does not exist: "
         "create it and the work can start"
     )
-
-
-def test_a_job_states_its_domain_itself(caches: Caches) -> None:
-    stated = make_job("j").with_(
-        "spec.scheduling", {"schedulingConstraints": ZONE, "schedulingPolicy": {"gang": {}}}
-    )
-    assert native_scheduling(a_job(stated), caches) == NativeScheduling("zone")
-    two = make_job("j").with_(
-        "spec.scheduling", {"schedulingConstraints": {"topology": [{"key": "zone"}, {"key": "rack"}]}}
-    )
-    assert (
-        "spec.scheduling.schedulingConstraints.topology has 2 constraints"
-        in native_scheduling(a_job(two), caches).problem
-    )
-    assert native_scheduling(a_job(make_job("j")), caches) == NativeScheduling()
 
 
 def sharing() -> JobBuilder:
@@ -134,20 +123,6 @@ def test_a_job_waits_while_it_is_not_known_which_devices_its_pod_group_has(
     assert words in problem
 
 
-def test_a_job_of_which_too_few_pods_are_left_for_its_gang_waits_with_a_sentence(caches: Caches) -> None:
-    gang = make_job("j").indexed(4).with_("spec.scheduling", {"schedulingPolicy": {"gang": {}}})
-    assert native_scheduling(a_job(gang), caches).problem == ""
-    assert (
-        "needs 4 pods at once, and only 2 run"
-        in native_scheduling(a_job(gang.with_("status.completedIndexes", "0,3")), caches).problem
-    )
-
-
-def test_a_job_cannot_state_its_scheduling_and_name_a_pod_group(caches: Caches) -> None:
-    both = naming().with_("spec.scheduling", {"schedulingConstraints": ZONE})
-    assert native_scheduling(a_job(both), caches).problem.endswith("leave one of them out")
-
-
 def test_jobs_are_found_by_the_group_that_they_name(caches: Caches) -> None:
     job = a_job(naming("train").with_("metadata.resourceVersion", "1"), uid="j")
     caches.jobs.apply(job)
@@ -168,5 +143,5 @@ def test_a_template_that_names_a_part_of_a_composite_group_is_one_sentence(
     )
     monkeypatch.setattr(caches.gang_objects, "find", lambda *_: Lookup(Readable.YES, part))
     assert native_scheduling(a_job(naming()), caches).problem.startswith(
-        "PodGroup x: spec.parentCompositePodGroupName: CompositePodGroup both is not read"
+        "PodGroup default/x: spec.parentCompositePodGroupName: CompositePodGroup both is not read"
     )

@@ -109,6 +109,14 @@ def test_a_job_that_fits_no_node_says_why() -> None:
     assert "wants 3 pods" in found.reason
 
 
+def test_what_a_job_says_to_the_scheduler_of_the_cluster_holds_in_its_forecast() -> None:
+    together = {"topology": [{"key": names.HOSTNAME_LABEL}]}
+    found = forecast_of(
+        objects(), a_job(2, "1h").with_("spec.scheduling", {"schedulingConstraints": together})
+    )
+    assert found.start is None
+
+
 @pytest.mark.parametrize(
     ("job", "queue", "reason"),
     [
