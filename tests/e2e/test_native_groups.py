@@ -11,9 +11,15 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support.builders import Json, make_job, make_pod
-from support.device_objects import a_class, a_slice, a_template, request, resource_claims
+from support.builders import JobBuilder, Json, make_job, make_pod
+from support.device_objects import CLASS, a_class, a_slice, a_template, request, resource_claims
 from support.end_to_end import Stage, managed_namespace
+from support.kubernetes_gates import (
+    JOBS_STATE_SCHEDULING,
+    NATIVE_VERSION,
+    WORKLOAD_FLAGS,
+    WORKLOAD_GATES,
+)
 
 from fluxqueue.api import names
 from fluxqueue.api.fluxjobs import Reason, State
@@ -22,30 +28,29 @@ from fluxqueue.local.fake_nodes import ZONE_LABEL
 from fluxqueue.local.inprocess import ClusterOptions, InProcessCluster
 
 RUN_SECONDS = "fluxqueue.local/run-seconds"
-API = "/apis/scheduling.k8s.io/v1alpha2"
+API = f"/apis/scheduling.k8s.io/{NATIVE_VERSION}"
+DEVICES = "/apis/resource.k8s.io/v1"
 ISLAND = "example.com/island"
 """A node label that is no level: node-3 to node-6 have it."""
-GATES = dict.fromkeys(
-    (
-        "GenericWorkload",
-        "GangScheduling",
-        "TopologyAwareWorkloadScheduling",
-        "WorkloadAwarePreemption",
-        "WorkloadWithJob",
-        "DRAWorkloadResourceClaims",
-    ),
-    True,
-)
+AS_ONE: Any = {"all": {}} if JOBS_STATE_SCHEDULING else "PodGroup"
 FIRST, SECOND = {f"node-{number}" for number in range(1, 5)}, {f"node-{number}" for number in range(5, 9)}
+
+
+pytestmark = pytest.mark.skipif(NATIVE_VERSION is None, reason="this Kubernetes has no PodGroups")
+of_1_37 = pytest.mark.skipif(not JOBS_STATE_SCHEDULING, reason="Jobs have spec.scheduling from 1.37 on")
 
 
 @pytest.fixture(scope="module")
 def cluster(service_folder: Path) -> Iterator[InProcessCluster]:
     config = {"pinWindowSeconds": 2, "successorGraceSeconds": 1}
     values = {"queue": {"config": config}, "gangs": {"resources": ["podgroups.scheduling.k8s.io"]}}
-    flags = ["--runtime-config=scheduling.k8s.io/v1alpha2=true"]
     options = ClusterOptions(
-        nodes=8, node_cpu="4", durable=False, values=values, feature_gates=GATES, api_server_flags=flags
+        nodes=8,
+        node_cpu="4",
+        durable=False,
+        values=values,
+        feature_gates=WORKLOAD_GATES,
+        api_server_flags=WORKLOAD_FLAGS,
     )
     cluster = InProcessCluster(service_folder / "native", options)
     cluster.start(600)
@@ -69,7 +74,7 @@ def create_group(stage: Stage, name: str, *, least: int = 0, key: str = "", **sp
     policy: Json = {"gang": {"minCount": least}} if least else {"basic": {}}
     constraints: Json = {"schedulingConstraints": {"topology": [{"key": key}]}} if key else {}
     body = {
-        "apiVersion": "scheduling.k8s.io/v1alpha2",
+        "apiVersion": f"scheduling.k8s.io/{NATIVE_VERSION}",
         "kind": "PodGroup",
         "metadata": {"name": name},
         "spec": {"schedulingPolicy": policy, **constraints, **spec},
@@ -186,18 +191,13 @@ def test_a_job_for_which_its_controller_makes_a_group_starts(stage: Stage) -> No
 
 
 def test_a_gang_that_is_disrupted_as_one_starts_as_one(stage: Stage) -> None:
-    create_group(stage, "whole", least=2, disruptionMode="PodGroup")
+    create_group(stage, "whole", least=2, disruptionMode=AS_ONE)
     create_pods(stage, "whole", 2)
     stage.until("both pods run", lambda: len(hosts(stage)) == 2 and "" not in hosts(stage))
 
 
 def test_a_claim_of_a_group_is_one_for_all_its_pods(stage: Stage) -> None:
-    client, api = stage.cluster.control_plane.client, "/apis/resource.k8s.io/v1"
-    namespace = f"{api}/namespaces/{stage.namespace}"
-    client.request("POST", f"{api}/deviceclasses", bare(a_class()))
-    for node in ("node-2", "node-6"):
-        client.request("POST", f"{api}/resourceslices", bare(a_slice(node, ["large", "large"])))
-    client.request("POST", f"{namespace}/resourceclaimtemplates", bare(a_template("both", request(2))))
+    give_devices(stage)
     create_group(stage, "mesh", least=3, resourceClaims=resource_claims("both"))
     create_pods(stage, "mesh", 3, cpu="1", claims=resource_claims("both"))
     stage.until("all three run on one node", lambda: len(hosts(stage)) == 1 and "" not in hosts(stage))
@@ -206,11 +206,131 @@ def test_a_claim_of_a_group_is_one_for_all_its_pods(stage: Stage) -> None:
         "the fourth is there too",
         lambda: len(stage.items("pods", Pod)) == 4 and len(hosts(stage)) == 1 and "" not in hosts(stage),
     )
-    claims = client.get(f"{namespace}/resourceclaims")["items"]
-    assert [len(each["status"]["allocation"]["devices"]["results"]) for each in claims] == [2]
+    assert devices_of_claims(stage) == [2]
     create_group(stage, "next", least=2, resourceClaims=resource_claims("both"))
     create_pods(stage, "next", 2, cpu="1", claims=resource_claims("both"))
     stage.until("the next group runs on the other node", lambda: hosts(stage) == {"node-2", "node-6"})
+
+
+def give_devices(stage: Stage) -> None:
+    """Give node-2 and node-6 two devices each, and the namespace a template that claims two."""
+    client, api = stage.cluster.control_plane.client, DEVICES
+    if client.find(f"{api}/deviceclasses/{CLASS}") is None:
+        client.request("POST", f"{api}/deviceclasses", bare(a_class()))
+        for node in ("node-2", "node-6"):
+            client.request("POST", f"{api}/resourceslices", bare(a_slice(node, ["large", "large"])))
+    path = f"{api}/namespaces/{stage.namespace}/resourceclaimtemplates"
+    client.request("POST", path, bare(a_template("both", request(2))))
+
+
+def devices_of_claims(stage: Stage) -> list[int]:
+    """Return how many devices each claim of the namespace has."""
+    path = f"{DEVICES}/namespaces/{stage.namespace}/resourceclaims"
+    claims = stage.cluster.control_plane.client.get(path)["items"]
+    return [len(each["status"]["allocation"]["devices"]["results"]) for each in claims]
+
+
+def stating(name: str, pods: int, *, key: str = "", cpu: str = "4", **scheduling: Any) -> JobBuilder:
+    """A Job with ``spec.scheduling``."""
+    constraints: Json = {"schedulingConstraints": {"topology": [{"key": key}]}} if key else {}
+    job = make_job(name).indexed(pods).cpu(cpu).pod_annotation(RUN_SECONDS, "forever")
+    return job.with_("spec.scheduling", {**constraints, **scheduling})
+
+
+def groups(stage: Stage, namespace: str = "") -> list[Any]:
+    path = f"{API}/namespaces/{namespace or stage.namespace}/podgroups"
+    return list(stage.cluster.control_plane.client.get(path)["items"])
+
+
+@of_1_37
+def test_a_gang_job_starts_in_its_zone_as_an_unqueued_one_does(stage: Stage) -> None:
+    gang = {"schedulingPolicy": {"gang": {}}}
+    fill_first_node(stage)
+    stage.apply(stating("zoned", 4, key=ZONE_LABEL, **gang).build())
+    zoned = stage.until_state("zoned", State.RUNNING)
+    assert hosts(stage) == SECOND
+    assert zoned.fluxjob is not None
+    assert zoned.fluxjob.status.requeues == 0, "the scheduler refused no pin"
+    spec = next(each["spec"] for each in groups(stage) if "schedulingConstraints" in each["spec"])
+    assert spec["schedulingPolicy"] == {"gang": {"minCount": 4}}
+    assert spec["schedulingConstraints"] == {"topology": [{"key": ZONE_LABEL}]}
+    stage.until_consistent()
+    stage.kubectl("delete", "job", "zoned", "--timeout=60s")
+    stage.until("its nodes are free", lambda: not hosts(stage))
+    assert hosts_of_unqueued(stage, stating("control", 4, key=ZONE_LABEL, **gang)) == SECOND
+
+
+def hosts_of_unqueued(stage: Stage, job: JobBuilder) -> set[str]:
+    """Return the nodes on which the scheduler starts a Job that the queue leaves alone."""
+    client, name = stage.cluster.control_plane.client, f"{stage.namespace}-alone"
+    client.request("POST", "/api/v1/namespaces", {"metadata": {"name": name}})
+    try:
+        client.request("POST", f"/apis/batch/v1/namespaces/{name}/jobs", job.namespace(name).build())
+
+        def bound() -> list[str]:
+            pods = client.get(f"/api/v1/namespaces/{name}/pods")["items"]
+            return [node for pod in pods if (node := pod["spec"].get("nodeName"))]
+
+        stage.until("the control is bound", lambda: len(bound()) == job.build()["spec"]["parallelism"])
+        return set(bound())
+    finally:
+        stage.cluster.kubectl("-n", name, "delete", "jobs", "--all", "--cascade=foreground", "--timeout=60s")
+        client.request("DELETE", f"/api/v1/namespaces/{name}")
+
+
+@of_1_37
+def test_a_gang_job_that_no_zone_holds_gets_no_pod(stage: Stage) -> None:
+    stage.apply(stating("large", 5, key=ZONE_LABEL, schedulingPolicy={"gang": {}}).build())
+    stage.until_reason("large", Reason.UNSATISFIABLE)
+    assert hosts(stage) == set()
+
+
+@of_1_37
+def test_a_gang_job_starts_with_as_few_pods_as_it_says(stage: Stage) -> None:
+    fills = make_job("first").indexed(6).cpu("4").pod_annotation(RUN_SECONDS, "forever")
+    stage.apply(fills.annotation(names.DURATION_ANNOTATION, "10h").build())
+    stage.until_state("first", State.RUNNING)
+    some = stating("some", 4, schedulingPolicy={"gang": {"minCount": 2}})
+    stage.apply(some.annotation(names.DURATION_ANNOTATION, "10m").build())
+    stage.until_state("some", State.RUNNING)
+    assert len(hosts(stage)) == stage.job("some").spec.parallelism == 2
+    stage.kubectl("delete", "job", "first", "--timeout=60s")
+    stage.until("it has grown", lambda: len(hosts(stage)) == 4 and "" not in hosts(stage))
+
+
+@of_1_37
+def test_a_job_shares_its_claims_and_keeps_them_while_it_is_suspended(stage: Stage) -> None:
+    give_devices(stage)
+    mesh = stating("mesh", 3, cpu="1", resourceClaims=resource_claims("both"))
+    stage.apply(mesh.with_("spec.template.spec.resourceClaims", resource_claims("both")).build())
+    stage.until_state("mesh", State.RUNNING)
+    before = hosts(stage)
+    assert (len(before), devices_of_claims(stage)) == (1, [2])
+    made = [group["metadata"]["uid"] for group in groups(stage)]
+    stage.kubectl("patch", "job", "mesh", "-p", '{"spec":{"suspend":true}}')
+    stage.until("its pods are gone", lambda: not hosts(stage))
+    stage.kubectl("patch", "job", "mesh", "-p", '{"spec":{"suspend":false}}')
+    stage.until("it runs again", lambda: len(stage.items("pods", Pod)) == 3 and hosts(stage) == before)
+    assert [group["metadata"]["uid"] for group in groups(stage)] == made
+    stage.until_consistent()
+
+
+@of_1_37
+def test_a_group_of_a_composite_group_waits_with_a_sentence(stage: Stage) -> None:
+    create_group(
+        stage,
+        "part",
+        least=1,
+        parentCompositePodGroupName="both",
+        workloadRef={"workloadName": "both", "templateName": "part"},
+    )
+    create_pods(stage, "part", 1)
+
+    def said() -> list[str]:
+        return [job.status.message for job in stage.fluxjobs() if job.status.reason == Reason.INVALID_REQUEST]
+
+    assert "CompositePodGroup both is not read" in stage.until("it is said", said)[0]
+    assert hosts(stage) == {""}
 
 
 def bare(body: Json) -> Json:

@@ -8,7 +8,16 @@ from collections.abc import Mapping
 
 from fluxqueue.local.kubernetes_versions import chosen_minor
 
-__all__ = ["EXAMPLE_VERSION", "NATIVE_FLAGS", "NATIVE_GATES", "NATIVE_VERSION", "OLDER_GATES"]
+__all__ = [
+    "EXAMPLE_VERSION",
+    "JOBS_STATE_SCHEDULING",
+    "NATIVE_FLAGS",
+    "NATIVE_GATES",
+    "NATIVE_VERSION",
+    "OLDER_GATES",
+    "WORKLOAD_FLAGS",
+    "WORKLOAD_GATES",
+]
 
 _MINOR = int(chosen_minor().partition(".")[2])
 
@@ -36,3 +45,24 @@ NATIVE_GATES: Mapping[str, bool] = (
 NATIVE_FLAGS = (
     [f"--runtime-config=scheduling.k8s.io/{NATIVE_VERSION}=true"] if NATIVE_VERSION is not None else []
 )
+
+WORKLOAD_GATES: Mapping[str, bool] = dict.fromkeys(
+    (
+        *NATIVE_GATES,
+        "TopologyAwareWorkloadScheduling",
+        "WorkloadWithJob",
+        "DRAWorkloadResourceClaims",
+        # in 1.37 workload-aware preemption is part of GenericWorkload
+        "WorkloadAwarePreemption" if _MINOR == 36 else "CompositePodGroup",
+    )
+    if NATIVE_VERSION is not None
+    else (),
+    True,
+)
+"""All of the Workload API."""
+
+WORKLOAD_FLAGS = [f"{flag},scheduling.k8s.io/v1alpha3=true" if _MINOR > 36 else flag for flag in NATIVE_FLAGS]
+"""In 1.37 v1alpha3 has the CompositePodGroups."""
+
+JOBS_STATE_SCHEDULING = _MINOR > 36
+"""Whether Jobs have ``spec.scheduling``."""
