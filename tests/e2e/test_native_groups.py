@@ -242,6 +242,17 @@ def groups(stage: Stage, namespace: str = "") -> list[Any]:
     return list(stage.cluster.control_plane.client.get(path)["items"])
 
 
+def suspend(stage: Stage, job: str) -> None:
+    stage.kubectl("patch", "job", job, "-p", '{"spec":{"suspend":true}}')
+    stage.until("its pods are gone", lambda: not hosts(stage))
+
+
+def resume(stage: Stage, job: str) -> None:
+    """Resume a Job, which is refused until the queue has removed its allocation."""
+    words = ("patch", "job", job, "-p", '{"spec":{"suspend":false}}')
+    stage.until("it may be resumed", lambda: stage.kubectl(*words, check=False).returncode == 0)
+
+
 @of_1_37
 def test_a_gang_job_starts_in_its_zone_as_an_unqueued_one_does(stage: Stage) -> None:
     gang = {"schedulingPolicy": {"gang": {}}}
@@ -279,6 +290,20 @@ def hosts_of_unqueued(stage: Stage, job: JobBuilder) -> set[str]:
 
 
 @of_1_37
+def test_a_gang_job_starts_again_in_another_zone(stage: Stage) -> None:
+    fill_first_node(stage)
+    stage.apply(stating("zoned", 4, key=ZONE_LABEL, schedulingPolicy={"gang": {}}).build())
+    stage.until("it runs in the second zone", lambda: hosts(stage) == SECOND)
+    suspend(stage, "zoned")
+    stage.kubectl("delete", "job", "first", "--timeout=60s")
+    other = make_job("other").cpu("4").pod_annotation(RUN_SECONDS, "forever")
+    stage.apply(other.with_("spec.template.spec.nodeSelector", {names.HOSTNAME_LABEL: "node-5"}).build())
+    stage.until_state("other", State.RUNNING)
+    resume(stage, "zoned")
+    stage.until("it runs in the first zone", lambda: hosts(stage, but="other") == FIRST)
+
+
+@of_1_37
 def test_a_gang_job_that_no_zone_holds_gets_no_pod(stage: Stage) -> None:
     stage.apply(stating("large", 5, key=ZONE_LABEL, schedulingPolicy={"gang": {}}).build())
     stage.until_reason("large", Reason.UNSATISFIABLE)
@@ -307,11 +332,13 @@ def test_a_job_shares_its_claims_and_keeps_them_while_it_is_suspended(stage: Sta
     before = hosts(stage)
     assert (len(before), devices_of_claims(stage)) == (1, [2])
     made = [group["metadata"]["uid"] for group in groups(stage)]
-    stage.kubectl("patch", "job", "mesh", "-p", '{"spec":{"suspend":true}}')
-    stage.until("its pods are gone", lambda: not hosts(stage))
-    stage.kubectl("patch", "job", "mesh", "-p", '{"spec":{"suspend":false}}')
+    suspend(stage, "mesh")
+    resume(stage, "mesh")
     stage.until("it runs again", lambda: len(stage.items("pods", Pod)) == 3 and hosts(stage) == before)
     assert [group["metadata"]["uid"] for group in groups(stage)] == made
+    again = stage.until_state("mesh", State.RUNNING).fluxjob
+    assert again is not None
+    assert again.status.requeues == 1, "by its user; the scheduler refused no pin"
     stage.until_consistent()
 
 
