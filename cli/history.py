@@ -127,13 +127,14 @@ def history(
             yield page
 
     rest = read()
-    pages = chain([next(rest, [])], rest)  # the first answer says whether there are prices
+    pages = chain([next(rest, [])], rest)
+    first = dict(answer)  # says whether there are prices: another replica, which answers later, may not know
     if request.export is not None:
-        write_rows(pages, [*COLUMNS, *([COST] if currency_of(answer) else [])], request.export, out)
+        write_rows(pages, [*COLUMNS, *([COST] if currency_of(first) else [])], request.export, out)
     else:
-        titles = [*history_titles(namespaces=request.namespaces), *cost_titles(answer)]
+        titles = [*history_titles(namespaces=request.namespaces), *cost_titles(first)]
         rows = [
-            [*history_row(job, now(), namespaces=request.namespaces), *cost_cells(job, answer)]
+            [*history_row(job, now(), namespaces=request.namespaces), *cost_cells(job, first)]
             for page in pages
             for job in page
         ]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import io
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime
 from typing import Any
 
@@ -44,23 +44,24 @@ WAITING = ENDED | {
 
 
 class _Source:
-    def __init__(self, *pages: tuple[list[dict[str, Any]], bool], currency: str | None = None) -> None:
+    def __init__(self, *pages: tuple[list[dict[str, Any]], bool], currencies: Sequence[str | None]) -> None:
         self.pages = pages
-        self.currency = currency
+        self.currencies = currencies
         self.asked: tuple[Any, ...] = ()
 
     def jobs(
         self, parameters: Any, limit: int, page: int, answer: dict[str, Any]
     ) -> Iterator[tuple[list[dict[str, Any]], bool]]:
         self.asked = (parameters, limit, page)
-        answer["currency"] = self.currency
-        yield from self.pages
+        for number, found in enumerate(self.pages):
+            answer["currency"] = self.currencies[min(number, len(self.currencies) - 1)]
+            yield found
 
 
 def shown(
     request: HistoryRequest, *pages: tuple[list[dict[str, Any]], bool], currency: str | None = None
 ) -> tuple[list[str], str]:
-    source: Any = _Source(*pages, currency=currency)
+    source: Any = _Source(*pages, currencies=[currency])
     out, hints = io.StringIO(), io.StringIO()
     assert history(source, request, out, lambda: NOW, hints) == 0
     assert source.asked == (request.parameters, request.limit, 1_000)
@@ -187,3 +188,18 @@ def test_costs_are_shown_where_there_are_prices_and_rounded_in_tables_only() -> 
     assert [line.rpartition(",")[2] for line in lines] == ["cost", "", "12.3456"]
     assert "COST" not in shown(HistoryRequest(), page)[0][0]
     assert "cost" not in shown(HistoryRequest(export=Export("csv")), page)[0][0]
+
+
+@pytest.mark.parametrize(
+    ("first", "later", "ends"),
+    [("EUR", None, ["COST-EUR", "1.50", "1.50"]), (None, "EUR", ["ENDED", "-", "08:00:00"])],
+)
+def test_a_table_has_the_columns_of_the_first_answer(
+    first: str | None, later: str | None, ends: list[str]
+) -> None:
+    """While prices are introduced or removed, replicas of the queue with and without them answer."""
+    pages = [([WAITING | {"cost": "1.5"}], True), ([ENDED | {"cost": "1.5"}], False)]
+    source: Any = _Source(*pages, currencies=[first, later])
+    out = io.StringIO()
+    assert history(source, HistoryRequest(), out, lambda: NOW, io.StringIO()) == 0
+    assert [line.split()[-1] for line in out.getvalue().splitlines()] == ends
