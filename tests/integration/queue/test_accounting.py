@@ -164,6 +164,22 @@ async def test_the_rates_of_a_grant_are_kept_and_cost_so_far_becomes_cost(
     assert await costs() == cost
 
 
+async def test_rates_that_never_came_to_count_are_not_recorded(
+    leader: Leader, connection: Connection
+) -> None:
+    """A list of prices to come would be computed with, and stored, for all that ended before."""
+    (changed,) = await leader.submit("changed")
+    rates = [Rate(None, Decimal(1)), *(Rate(datetime(n, 1, 1, tzinfo=UTC), Decimal(n)) for n in (2000, 2999))]
+    grant = replace(await leader.grant_for(changed), rates=tuple(rates))
+    await leader.store.grant(leader.epoch, [grant])
+    await finish(leader, changed)
+    (before,) = await rows(connection, "SELECT cost FROM fluxqueue.allocations")
+    await prune(leader)
+    (after,) = await rows(connection, "SELECT cost, rates FROM fluxqueue.allocations")
+    assert after["cost"] == before["cost"] > 0
+    assert [each["per_hour"] for each in after["rates"]] == ["1", "2000"]
+
+
 async def test_an_allocation_is_charged_from_its_grant_to_its_end(
     leader: Leader, connection: Connection
 ) -> None:
