@@ -214,14 +214,16 @@ class Allocations(Writes):
     async def replace(self, epoch: Epoch, replacements: Sequence[Replacement]) -> Delta:
         """End workloads, each of which passes its allocation to a pending one.
 
-        The slots are free again, and the allocation is due for release. If the replacement is not pending any
-        more, or is named twice, the other workload stays as it is.
+        The slots are free again, and the allocation is due for release. What the first had until now is
+        recorded. If the replacement is not pending any more, or is named twice, the other workload stays as
+        it is.
         """
         latest = list({each.replacement: each for each in replacements}.values())
         if not latest:
             return Delta()
-        _, rows = await self._write(
+        *_, rows = await self._write(
             epoch,
+            Statement("make_months"),
             Statement(
                 "lock_workloads",
                 {"ids": [workload for each in latest for workload in (each.replaced, each.replacement)]},
@@ -239,41 +241,45 @@ class Allocations(Writes):
                 },
             ),
         )
-        return Delta(
-            ended=tuple(row["replaced"] for row in rows),
-            workload_updates=tuple(
-                WorkloadUpdate(
-                    id=row["replacement"],
-                    state=State.ALLOCATED,
-                    reason=Reason.NONE,
-                    message="",
-                    allocated_at=row["allocated_at"],
-                    jobid=row["jobid"],
-                    hosts=row["hosts"],
-                )
-                for row in rows
-            ),
-            allocation_updates=tuple(
-                AllocationUpdate(
-                    jobid=row["jobid"],
-                    workload=row["replacement"],
-                    granted_at=row["granted_at"],
-                    released_at=None,
-                    release_attempts=0,
-                )
-                for row in rows
-            ),
-            slot_updates=tuple(
-                SlotUpdate(jobid=row["jobid"], rank=rank, state=SlotState.FREE)
-                for row in rows
-                for rank in row["emptied"]
-            ),
-            unreserved=tuple(row["replacement"] for row in rows),
-        )
+        return _taken_over(rows)
 
 
 def _jobids(rows: Sequence[Row]) -> list[FluxionJobId]:
     return [FluxionJobId(row["jobid"]) for row in rows]
+
+
+def _taken_over(rows: Sequence[Row]) -> Delta:
+    return Delta(
+        ended=tuple(row["replaced"] for row in rows),
+        workload_updates=tuple(
+            WorkloadUpdate(
+                id=row["replacement"],
+                state=State.ALLOCATED,
+                reason=Reason.NONE,
+                message="",
+                allocated_at=row["allocated_at"],
+                jobid=row["jobid"],
+                hosts=row["hosts"],
+            )
+            for row in rows
+        ),
+        allocation_updates=tuple(
+            AllocationUpdate(
+                jobid=row["jobid"],
+                workload=row["replacement"],
+                granted_at=row["granted_at"],
+                released_at=None,
+                release_attempts=0,
+            )
+            for row in rows
+        ),
+        slot_updates=tuple(
+            SlotUpdate(jobid=row["jobid"], rank=rank, state=SlotState.FREE)
+            for row in rows
+            for rank in row["emptied"]
+        ),
+        unreserved=tuple(row["replacement"] for row in rows),
+    )
 
 
 def _columns_of(grants: Sequence[Grant]) -> dict[str, Any]:

@@ -19,7 +19,7 @@ from support.queue_records import Leader, a_requeue
 
 from fluxqueue.api.fluxjobs import Outcome, Reason, State
 from fluxqueue.queue.config import AccountingConfig
-from fluxqueue.queue.model.changes import Ending, Eviction
+from fluxqueue.queue.model.changes import Ending, Eviction, Replacement
 from fluxqueue.queue.model.prices import Rate
 from fluxqueue.queue.model.records import Epoch, Reservation, Workload
 from fluxqueue.queue.recovery.pruner import Pruner
@@ -178,6 +178,35 @@ async def test_rates_that_never_came_to_count_are_not_recorded(
     (after,) = await rows(connection, "SELECT cost, rates FROM fluxqueue.allocations")
     assert after["cost"] == before["cost"] > 0
     assert [each["per_hour"] for each in after["rates"]] == ["1", "2000"]
+
+
+async def test_work_that_others_replaced_is_charged_for_its_time(
+    leader: Leader, connection: Connection
+) -> None:
+    """A replaced pod of a Deployment passes its nodes on: its own time, and what it cost, stay with it."""
+    former, following = await leader.submit("former", "following", account="physics")
+    grant = replace(await leader.grant_for(former), rates=(Rate(None, Decimal(3600)),))
+    await leader.store.grant(leader.epoch, [grant])
+    await connection.execute("UPDATE fluxqueue.allocation SET granted_at = granted_at - interval '99 s'")
+    change = Replacement(
+        replaced=former.id,
+        replacement=following.id,
+        state=State.COMPLETED,
+        outcome=Outcome.SUCCEEDED,
+        message="its pod is gone",
+    )
+    await leader.store.replace(leader.epoch, [change])
+    await leader.store.replace(leader.epoch, [change])
+    held = "SELECT workload, account, nodes, granted_at, freed_at, cost FROM fluxqueue.allocations ORDER BY 1"
+    first, second = await rows(connection, held)
+    assert (first["workload"], second["workload"]) == (former.id, following.id)
+    assert (first["account"], first["nodes"]) == (second["account"], second["nodes"]) == ("physics", 2)
+    assert first["freed_at"] == second["granted_at"]
+    assert float(first["cost"]) == (first["freed_at"] - first["granted_at"]).total_seconds() >= 99
+    await finish(leader, following)
+    before = await rows(connection, held)
+    await prune(leader)
+    assert await rows(connection, held) == before
 
 
 async def test_an_allocation_is_charged_from_its_grant_to_its_end(

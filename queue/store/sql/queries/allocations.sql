@@ -212,13 +212,15 @@ UPDATE fluxqueue.allocation a
 RETURNING a.jobid;
 
 -- replace --
--- After lock_workloads of both. The allocation keeps its job id, so nothing changes in the matcher; its release is due again.
+-- After make_months, and lock_workloads of both. The allocation keeps its job id, so nothing changes in the matcher; its release is due again.
+-- What the replaced workload had until now is recorded, because its allocation begins anew as that of the other.
 WITH wanted AS (
     SELECT *
       FROM unnest(%(replaced)s::bigint[], %(replacements)s::bigint[], %(states)s::text[], %(outcomes)s::text[], %(messages)s::text[])
            AS i (replaced, replacement, after, outcome, message)
 ), target AS (
-    SELECT i.*, a.jobid, f.state AS before, f.hosts
+    SELECT i.*, a.jobid, f.state AS before, f.hosts, f.namespace, f.queue, f.account, f.submitted_by,
+           a.granted_at AS held_since, a.released_at, a.shares, a.rates
       FROM wanted i
       JOIN fluxqueue.workload f ON f.id = i.replaced AND f.state = ANY (%(from)s::text[])
       JOIN fluxqueue.workload n ON n.id = i.replacement AND n.state = 'Pending'
@@ -230,6 +232,13 @@ WITH wanted AS (
       FROM target t
      WHERE a.jobid = t.jobid
     RETURNING a.jobid, a.granted_at
+), recorded AS (
+    INSERT INTO fluxqueue.ended_allocation (jobid, workload, namespace, queue, granted_at, released_at, freed_at, nodes, amounts, account,
+                                             submitted_by, rates)
+    SELECT jobid, replaced, namespace, queue, held_since, released_at, %(now)s::timestamptz, jsonb_array_length(shares),
+           fluxqueue.amounts_of(shares), account, submitted_by, rates
+      FROM target
+    ON CONFLICT DO NOTHING
 ), emptied AS (
     UPDATE fluxqueue.slot s
        SET state = 'free', pod_uid = NULL, pod_name = NULL
