@@ -7,6 +7,7 @@ from datetime import datetime
 
 from fluxqueue.api.fluxjobs import Outcome, Reason, State
 from fluxqueue.api.texts import brief
+from fluxqueue.queue.model.prices import Rates
 from fluxqueue.queue.model.records import FluxionJobId, RequeueState, WorkloadId
 
 __all__ = [
@@ -86,7 +87,7 @@ class Requeue(_Told):
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Replacement(_Told):
     """A live workload whose pod is gone, with how it ends, and the pending one that takes its allocation
-    over.
+    over, with what that costs an hour from then on.
     """
 
     replaced: WorkloadId
@@ -94,6 +95,7 @@ class Replacement(_Told):
     state: State
     outcome: Outcome
     message: str = ""
+    rates: Rates = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -237,6 +237,7 @@ class Allocations(Writes):
                     "states": column(latest, lambda each: each.state),
                     "outcomes": column(latest, lambda each: each.outcome),
                     "messages": column(latest, lambda each: each.message),
+                    "rates": column(latest, lambda each: rates_text(each.rates)),
                     "from": list(LIVE),
                 },
             ),

@@ -416,8 +416,9 @@ class Ledger(LedgerTables):
     async def replace(self, replacements: Sequence[Replacement]) -> list[WorkloadId]:
         """End workloads whose allocations pending ones take over; returns those replacements."""
         elsewhere = {remnant.workload for remnant in self._remnants.values()}
+        price = self.price or (lambda _: ())
         replacements = [
-            each
+            replace(each, rates=price(self._allocations[each.replaced].shares))
             for each in replacements
             if each.replaced in self._allocations
             and each.replaced not in elsewhere

@@ -104,6 +104,8 @@ class SpentContract:
     async def test_work_that_takes_nodes_over_is_charged_from_then_on(
         self, leader: Leader, clock: SteppedClock
     ) -> None:
+        (ended,) = await leader.submit("ended")
+        await finish(leader, ended)  # so that there are records of the months of this clock
         (former,) = await leader.allocate("a", account="md")
         (new,) = await leader.submit("b", account="site")
         clock.set(3)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime
+from decimal import Decimal
 
 import psycopg
 import pytest
@@ -12,6 +13,7 @@ from support.transition_model import departures
 
 from fluxqueue.api.fluxjobs import Outcome, Reason, State
 from fluxqueue.queue.model.changes import Replacement
+from fluxqueue.queue.model.prices import Rate
 from fluxqueue.queue.model.records import Epoch
 from fluxqueue.queue.store import Store
 from fluxqueue.queue.store.ledger import Ledger
@@ -93,6 +95,26 @@ async def test_a_replaced_workload_leaves_nothing_in_the_ledger(leader: Leader) 
     assert [allocation.workload for _, allocation in ledger.live()] == [former]
     sizes = {name: len(held) for name, held in vars(ledger).items() if isinstance(held, dict)}
     assert {name for name, size in sizes.items() if size > 1} == set()
+
+
+async def test_who_takes_nodes_over_has_the_prices_of_then(leader: Leader, database: str) -> None:
+    """Else the pods of a Deployment had those of its first one for years."""
+    ledger = await _ledger(leader)
+    former, new = await ledger.upsert([described("former"), described("new")])
+    row = ledger.get(former)
+    assert row is not None
+    assert await ledger.grant([await leader.grant_for(row)]) == []
+    ledger.price = lambda shares: (Rate(None, Decimal(len(shares))),)
+    change = Replacement(replaced=former, replacement=new, state=State.CANCELLED, outcome=Outcome.CANCELLED)
+    assert await ledger.replace([change]) == [new]
+    async with await psycopg.AsyncConnection.connect(database) as connection:
+        found = await connection.execute(
+            "SELECT workload, rates FROM fluxqueue.allocations ORDER BY workload"
+        )
+        assert await found.fetchall() == [
+            (former, None),
+            (new, [{"since": "-infinity", "per_hour": "2"}]),
+        ]
 
 
 async def test_another_reason_of_the_intake_is_sent(leader: Leader) -> None:

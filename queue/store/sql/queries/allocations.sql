@@ -216,11 +216,12 @@ RETURNING a.jobid;
 -- What the replaced workload had until now is recorded, because its allocation begins anew as that of the other.
 WITH wanted AS (
     SELECT *
-      FROM unnest(%(replaced)s::bigint[], %(replacements)s::bigint[], %(states)s::text[], %(outcomes)s::text[], %(messages)s::text[])
-           AS i (replaced, replacement, after, outcome, message)
+      FROM unnest(%(replaced)s::bigint[], %(replacements)s::bigint[], %(states)s::text[], %(outcomes)s::text[], %(messages)s::text[],
+                  %(rates)s::jsonb[])
+           AS i (replaced, replacement, after, outcome, message, rates)
 ), target AS (
     SELECT i.*, a.jobid, f.state AS before, f.hosts, f.namespace, f.queue, f.account, f.submitted_by,
-           a.granted_at AS held_since, a.released_at, a.shares, a.rates
+           a.granted_at AS held_since, a.released_at, a.shares, a.rates AS former_rates
       FROM wanted i
       JOIN fluxqueue.workload f ON f.id = i.replaced AND f.state = ANY (%(from)s::text[])
       JOIN fluxqueue.workload n ON n.id = i.replacement AND n.state = 'Pending'
@@ -228,7 +229,7 @@ WITH wanted AS (
 ), passed AS (
     UPDATE fluxqueue.allocation a
        SET workload = t.replacement, granted_at = %(now)s::timestamptz, released_at = NULL, next_release_at = %(now)s::timestamptz,
-           release_attempts = 0, release_error = ''
+           release_attempts = 0, release_error = '', rates = t.rates
       FROM target t
      WHERE a.jobid = t.jobid
     RETURNING a.jobid, a.granted_at
@@ -236,7 +237,7 @@ WITH wanted AS (
     INSERT INTO fluxqueue.ended_allocation (jobid, workload, namespace, queue, granted_at, released_at, freed_at, nodes, amounts, account,
                                              submitted_by, rates)
     SELECT jobid, replaced, namespace, queue, held_since, released_at, %(now)s::timestamptz, jsonb_array_length(shares),
-           fluxqueue.amounts_of(shares), account, submitted_by, rates
+           fluxqueue.amounts_of(shares), account, submitted_by, former_rates
       FROM target
     ON CONFLICT DO NOTHING
 ), emptied AS (
