@@ -13,7 +13,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import pytest
-from support.elastic_jobs import ShownPods, held, leaving, moldable, replicas, run, started
+from support.elastic_jobs import ShownPods, held, leaving, moldable, replicas, run
 from support.queue_bench import START, Bench, a_machine, a_node, job
 
 from fluxqueue.api.fluxjobs import State
@@ -122,7 +122,9 @@ class Deployments(Jobs):
     async def start(self) -> None:
         for name, (pods, least, priority) in zip(self.world.names, self.world.running, strict=True):
             made = replicas(self.shown, name, pods, least, cpu=str(self.world.cpu), priority=priority)
-            await started(self.bench, self.shown, *made)
+            await self.bench.submit(*made)
+            await self.bench.cycle()
+            await run(self.bench, self.shown, *(each.uid for each in made))
 
     def units(self) -> list[Unit]:
         return [
