@@ -438,6 +438,7 @@ PROMISES: Mapping[str, tuple[str, ...]] = {
     ),
     "- Below the minimum": (
         f"{_FLOORS}::test_the_floor_holds_while_anything_else_of_its_priority_helps",
+        f"{_FLOORS}::test_two_others_are_evicted_before_one_pod_that_is_needed",
         f"{_FLOORS}::test_below_the_floor_pods_end_where_nothing_else_helps_and_are_not_called_given_back",
     ),
     "- Not for pods of a StatefulSet": (

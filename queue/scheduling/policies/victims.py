@@ -12,7 +12,8 @@ of each node. So none of a few victims can be left out, and a search has a bound
 
 The preemption order is priority (low first), then what waits again before what is lost for good or what its
 owner needs, then lost work (node-seconds since the start or the last checkpoint, least first), then start
-(late first), then id. The first few of whole work are tried alone before.
+(late first), then id. The first few of whole work are tried alone before. One that is lost for good or
+needed is not taken alone if all that comes before those of its priority suffices.
 
 Elastic work gives pods back before anything is evicted (`choose_parts`). If they do not suffice, they count
 as given while the fewest other victims are searched, and at last those of them are left out that are not
@@ -67,6 +68,13 @@ class PreemptionCandidate:
     floor: Floor | None = None
     needed: bool = False
 
+    @property
+    def turn(self) -> tuple[int, bool]:
+        """Least first, and nothing of a turn while those before suffice: by priority, and what is lost for
+        good or needed last.
+        """
+        return self.priority, not self.returns or self.needed
+
 
 Victims = tuple[PreemptionCandidate, ...]
 VictimSearch = Generator[Victims, Collection[str], Victims]
@@ -86,8 +94,7 @@ def preemption_order(candidates: Iterable[PreemptionCandidate]) -> list[Preempti
     return sorted(
         candidates,
         key=lambda each: (
-            each.priority,
-            not each.returns or each.needed,
+            each.turn,
             each.lost_node_s,
             -each.start.timestamp(),
             -each.workload,
@@ -131,6 +138,9 @@ def choose_victims(
         return ()
     for each in order[:singles]:
         if (yield (each,)):
+            before = [other for other in order if other.turn < each.turn] if each.turn[1] else []
+            if before and (yield (*parts, *before)):
+                break
             return (each,)
     chosen = yield from _first_enough(parts, [(each,) for each in order], taken, most_removals + 1)
     chosen = (*(yield from _left_out((*parts, chosen[-1]), chosen[:-1], most_removals)), chosen[-1])

@@ -9,7 +9,7 @@ from datetime import datetime, timedelta
 
 import pytest
 from support.elastic_jobs import ShownPods, moldable, replicas, started
-from support.queue_bench import START, Bench, a_machine, job
+from support.queue_bench import START, Bench, a_machine, a_node, job
 
 from fluxqueue.api.fluxjobs import Outcome, Reason, State
 from fluxqueue.api.fluxqueues import Policy, Preemption, PreemptionRules
@@ -124,6 +124,16 @@ async def test_what_can_be_spared_counts_beside_what_is_evicted(
     await deployed(bench, shown, clock, 3, 2)
     await urgent(bench, 2)
     assert ending(bench) == ["rigid", "web-2"]
+
+
+async def test_two_others_are_evicted_before_one_pod_that_is_needed(
+    bench: Bench, shown: Shown, clock: Clock
+) -> None:
+    bench.nodes.replace([a_node("n0"), a_node("n1")])
+    await started(bench, shown, job("one", 1, "4", "1h"), job("two", 1, "4", "1h"))
+    await deployed(bench, shown, clock, 1, 1)
+    await urgent(bench, 1)
+    assert ending(bench) == ["one", "two"]
 
 
 async def test_jobs_and_deployments_give_pods_back_for_the_same_work(

@@ -72,6 +72,13 @@ def test_one_larger_victim_is_better_than_two() -> None:
     assert chosen(some, 9, {1: 1, 2: 1, 3: 2}, wanted=2) == [3]
 
 
+@pytest.mark.parametrize("last", [{"returns": False}, {"needed": True}], ids=["lost for good", "needed"])
+def test_what_comes_last_is_not_taken_alone_where_others_of_its_priority_help(last: dict[str, bool]) -> None:
+    some = [candidate(1, 0, started_s=10), candidate(2, 0, started_s=20), replace(candidate(3), **last)]
+    assert sorted(chosen(some, 9, {1: 1, 2: 1, 3: 2}, wanted=2)) == [1, 2]
+    assert chosen([*some, candidate(4, 1)], 9, {1: 1, 2: 1, 3: 3, 4: 3}, wanted=3) == [3]
+
+
 def test_no_victim_is_chosen_if_that_does_not_help() -> None:
     assert chosen([candidate(1), candidate(2)], 9, {1: 1, 2: 1}, wanted=3) == []
 
