@@ -73,7 +73,7 @@ class ElasticVictims:
         self._victims_of = victims_of
         self._now = ledger.clock()
         self._parts_of: dict[WorkloadId, list[PreemptionCandidate]] = {}
-        self._running_of: dict[ReplicaOwner, int] = {}
+        self._running_of: dict[ReplicaOwner, frozenset[str]] = {}
         self._wholes: dict[WorkloadId, list[Allocation]] = {}
 
     @cached_property
@@ -135,14 +135,15 @@ class ElasticVictims:
             if (each.floor is not None or is_moldable(workload)) and workload.state is State.RUNNING
         ]
 
-    @staticmethod
-    def beside(wholes: Iterable[PreemptionCandidate], parts: Sequence[Victims]) -> list[PreemptionCandidate]:
+    def beside(
+        self, wholes: Iterable[PreemptionCandidate], parts: Sequence[Victims]
+    ) -> list[PreemptionCandidate]:
         """Return what could be evicted beside the pods that can be spared:
-        other pods of their owners are needed.
+        other pods of their owners are needed, but those that do not run only while too few others do.
         """
         spare = {part for unit in parts for part in unit}
         return [
-            each if each.floor is None else replace(each, needed=True)
+            each if each.floor is None else replace(each, needed=self._runs(each) or self._spare(each) < 0)
             for each in wholes
             if each.floor is None or each not in spare
         ]
@@ -151,7 +152,9 @@ class ElasticVictims:
         return [
             part
             for job in jobs
-            for part in ((job,) if job.floor is not None else self._running(job.workload))
+            for part in (
+                self._running(job.workload) if job.floor is None else (job,) if self._runs(job) else ()
+            )
         ]
 
     def parts(self, jobs: Sequence[PreemptionCandidate]) -> list[Victims]:
@@ -190,7 +193,7 @@ class ElasticVictims:
         pods, slots = Counter[_Key](), Counter[_Key]()
         for part in {(_key(part), part.floor): part for unit in units for part in unit}.values():
             if part.floor is not None:
-                spare = self._pods_of(part.floor.owner, part.workload) - part.floor.least
+                spare = self._spare(part)
                 pods[part.floor.owner] = min(spare, pods.get(part.floor.owner, spare))
                 continue
             running, job = self._running(part.of or part.workload), _key(part)
@@ -209,14 +212,23 @@ class ElasticVictims:
                 left -= len(unit)
         return chosen
 
-    def _pods_of(self, owner: ReplicaOwner, pod: WorkloadId) -> int:
-        """Return how many pods of an owner run and are not to stop, as one of them shows."""
+    def _pods_of(self, owner: ReplicaOwner, pod: WorkloadId) -> Set[str]:
+        """Return which pods of an owner run and are not to stop, by uid, as one of them shows."""
         if owner not in self._running_of:
-            shown = {uid for row, _ in self._of(pod) for uid in self._shown.elastic_pods(row)}
+            shown = frozenset(uid for row, _ in self._of(pod) for uid in self._shown.elastic_pods(row))
             rows = filter(None, map(self._ledger.by_uid, shown))
-            stopping = sum(self._as_it_counts(row).evicting for row in rows)
-            self._running_of[owner] = len(shown) - stopping
+            self._running_of[owner] = shown - {row.uid for row in rows if self._as_it_counts(row).evicting}
         return self._running_of[owner]
+
+    def _runs(self, pod: PreemptionCandidate) -> bool:
+        """True if a pod counts as running for its owner."""
+        return pod.floor is not None and any(
+            row.uid in self._pods_of(pod.floor.owner, pod.workload) for row, _ in self._of(pod.workload)
+        )
+
+    def _spare(self, pod: PreemptionCandidate) -> int:
+        """Return how many pods of the owner of a pod run above its floor; less than 0 if too few run."""
+        return len(self._pods_of(pod.floor.owner, pod.workload)) - pod.floor.least if pod.floor else 0
 
     def _running(self, job: WorkloadId) -> Sequence[PreemptionCandidate]:
         """Return the pods of a Job that run; none if it cannot go on without any."""
@@ -277,7 +289,7 @@ class ElasticVictims:
             for held in self._of(victim.workload) if victim.of is None else ():
                 stop_at = self._told_until(*held) or self._victims_of.stop_at(held[0])
                 own = self._victims_of.eviction(*held, attempt.workload, attempt.guaranteed_to, stop_at)
-                own = replace(own, message=said.get(_key(victim), own.message))
+                own = replace(own, message=said.get(victim.workload, own.message))
                 made.append(own)
                 made += [
                     _alike(own, row, min(self._told_until(row, its) or stop_at, stop_at), attempt)
@@ -285,19 +297,19 @@ class ElasticVictims:
                 ]
         return made
 
-    def _said_of_owners(self, attempt: Attempt, victims: Sequence[PreemptionCandidate]) -> Mapping[_Key, str]:
-        """Return what is said of owners that go on with enough pods."""
-        said: dict[_Key, str] = {}
+    def _said_of_owners(
+        self, attempt: Attempt, victims: Sequence[PreemptionCandidate]
+    ) -> Mapping[WorkloadId, str]:
+        """Return what is said of running pods whose owners go on with enough others."""
+        said: dict[WorkloadId, str] = {}
         for owner in dict.fromkeys(each.floor.owner for each in victims if each.floor is not None):
-            parts = [each for each in victims if _key(each) == owner]
-            pods, least = (
-                self._pods_of(owner, parts[0].workload),
-                max(each.floor.least for each in parts if each.floor),
-            )
-            held = [held for each in parts for held in self._of(each.workload)]
-            if pods - len(parts) >= least and all(row.state is State.RUNNING for row, _ in held):
+            parts = [each for each in victims if _key(each) == owner and self._runs(each)]
+            if parts and len(parts) <= min(map(self._spare, parts)):
+                pods = len(self._pods_of(owner, parts[0].workload))
+                held = [held for each in parts for held in self._of(each.workload)]
                 stops = {self._told_until(*each) or self._victims_of.stop_at(each[0]) for each in held}
-                said[owner] = self._in_words(attempt, self._named(parts[0]), pods, parts, stops)
+                words = self._in_words(attempt, self._named(parts[0]), pods, parts, stops)
+                said |= dict.fromkeys((each.workload for each in parts), words)
         return said
 
     def _named(self, part: PreemptionCandidate) -> Workload:

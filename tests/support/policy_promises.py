@@ -435,6 +435,8 @@ PROMISES: Mapping[str, tuple[str, ...]] = {
     "- Pods that start, stop": (
         f"{_CLUSTER_VICTIMS}::test_a_pod_of_a_deployment_shows_its_floor_and_which_pods_run",
         f"{_FLOORS}::test_pods_that_are_to_stop_do_not_count_as_running",
+        f"{_FLOORS}::test_a_pod_that_ends_anyway_is_not_given_back",
+        f"{_FLOORS}::test_a_pod_that_only_starts_is_needed_only_while_too_few_run",
     ),
     "- Below the minimum": (
         f"{_FLOORS}::test_the_floor_holds_while_anything_else_of_its_priority_helps",

@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator, Sequence
 from datetime import datetime, timedelta
 
 import pytest
-from support.elastic_jobs import ShownPods, moldable, replicas, started
+from support.elastic_jobs import ShownPods, held, moldable, replicas, started
 from support.queue_bench import START, Bench, a_machine, a_node, job
 
 from fluxqueue.api.fluxjobs import Outcome, Reason, State
@@ -134,6 +134,30 @@ async def test_two_others_are_evicted_before_one_pod_that_is_needed(
     await deployed(bench, shown, clock, 1, 1)
     await urgent(bench, 1)
     assert ending(bench) == ["one", "two"]
+
+
+async def test_a_pod_that_ends_anyway_is_not_given_back(bench: Bench, shown: Shown, clock: Clock) -> None:
+    await deployed(bench, shown, clock, 4, 2)
+    shown.pods["web-3"] = {}
+    await urgent(bench, 1)
+    assert ending(bench) == ["web-2"]
+    assert " gave 1 of its 3 pods back " in bench.row("web-2").message
+
+
+@pytest.mark.parametrize(("least", "evicted"), [(2, "web-2"), (3, "rigid")])
+async def test_a_pod_that_only_starts_is_needed_only_while_too_few_run(
+    bench: Bench, shown: Shown, clock: Clock, least: int, evicted: str
+) -> None:
+    await started(bench, shown, job("rigid", 1, "8", "1h"))
+    clock.now += timedelta(hours=1)
+    *run_already, starts = replicas(shown, "web", 3, least)
+    await started(bench, shown, *run_already)
+    await bench.submit(starts)
+    await bench.cycle()
+    await bench.ledger.mark_released([held(bench, "web-2").jobid])
+    await urgent(bench, 1)
+    assert ending(bench) == [evicted]
+    assert " was preempted by Job default/urgent" in bench.row(evicted).message
 
 
 async def test_jobs_and_deployments_give_pods_back_for_the_same_work(
