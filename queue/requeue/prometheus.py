@@ -2,8 +2,9 @@
 
 The query is the administrator's. It is asked for the largest value of each pod, so that a pod with many
 series is one series of the answer. What is answered is text of others: it is bounded, an answer that is too
-long counts as none, names are only compared with those of known pods, and nothing of it is shown but the
-first words of an error. It is read in slices, so that a long answer holds up nobody.
+long, or of which a part may be missing, counts as none, names are only compared with those of known pods, and
+nothing of it is shown but the first words of an error. It is read in slices, so that a long answer holds up
+nobody.
 """
 
 from __future__ import annotations
@@ -25,6 +26,10 @@ __all__ = ["MOST_BYTES", "MOST_SERIES", "NoAnswer", "ask_use", "use_in"]
 
 MOST_BYTES: Final = 16 * 2**20
 MOST_SERIES: Final = 100_000
+_MOST_COMMAS: Final = 4 * MOST_SERIES + 1_000
+"""Four for each series: they bound what is in memory before it is counted."""
+_REMARKS: Final = ("PromQL ",)
+"""How warnings begin that are about the query, and not about what is missing."""
 _TIMEOUT_S: Final = 20.0
 _LONGEST_ERROR: Final = 300
 _AT_ONCE: Final = 1_000
@@ -54,6 +59,8 @@ class _Answer(msgspec.Struct, frozen=True):
     status: str = ""
     error: str = ""
     data: _Data = _Data()
+    warnings: list[str] | None = None
+    is_partial: bool = msgspec.field(default=False, name="isPartial")
 
 
 async def ask_use(rules: IdleRules, is_known: Callable[[PodName], bool]) -> dict[PodName, float]:
@@ -81,15 +88,20 @@ async def use_in(body: bytes, is_known: Callable[[PodName], bool]) -> dict[PodNa
     Raises
     ------
     NoAnswer
-        It is an error, or nothing that Prometheus answers.
+        It is an error, or nothing that Prometheus answers, or a part of it may be missing.
     """
+    if body.count(b",") > _MOST_COMMAS:
+        raise NoAnswer(f"the answer has more than {MOST_SERIES} series")
     try:
         answer = msgspec.json.decode(body, type=_Answer)
         if answer.status != "success" or answer.data.kind != "vector":
             said = brief(answer.error, _LONGEST_ERROR) or f"the answer is no vector: {answer.data.kind!r}"
             raise NoAnswer(said)
+        said = next((each for each in answer.warnings or () if not each.startswith(_REMARKS)), "")
+        if said or answer.is_partial:
+            raise NoAnswer(f"a part may be missing: {brief(said, _LONGEST_ERROR) or 'it is partial'}")
         return await _use_of(answer.data.result, is_known)
-    except msgspec.MsgspecError as error:
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
         raise NoAnswer(f"the answer cannot be read: {error}") from None
 
 

@@ -100,12 +100,48 @@ async def test_what_is_no_number_is_use(text: str) -> None:
         b'{"status":"success","data":{"resultType":"vector","result":[{"metric":{"pod":1},"value":[1,"2"]}]}}',
         b'{"status":"success","data":{"resultType":"vector","result":[{"metric":{}}]}}',
         b'{"status":"success","data":{"resultType":"vector","result":[%s]}}' % b",".join([b"0"] * 100_001),
+        b'{"status":"error","error":"\xff"}',
+        b'{"status":"success","data":{"resultType":"vector","result":[%s]}}' % (b"[" * 9999 + b"]" * 9999),
     ],
-    ids=["empty", "a list", "compressed", "a scalar", "a number as name", "no value", "too many series"],
+    ids=[
+        "empty",
+        "a list",
+        "compressed",
+        "a scalar",
+        "a number as name",
+        "no value",
+        "too many series",
+        "no UTF-8",
+        "too deep",
+    ],
 )
 async def test_what_cannot_be_read_is_no_answer(body: bytes) -> None:
     with pytest.raises(NoAnswer):
         await use_in(body, known)
+
+
+async def test_what_has_more_parts_than_so_many_series_is_not_read() -> None:
+    parts = b",".join([b"0"] * 500_000)
+    with pytest.raises(NoAnswer, match="more than 100000 series"):
+        await use_in(b'{"status":"success","data":{"resultType":"vector","result":[%s]}}' % parts, known)
+
+
+@pytest.mark.parametrize(
+    ("warning", "counts"),
+    [("receive series from store-2: unavailable", False), ("PromQL warning: no counter", True)],
+)
+async def test_an_answer_that_lacks_a_part_is_none(warning: str, counts: bool) -> None:
+    body = answer({POD: 3}).replace(b'"status"', b'"warnings": ["%s"], "status"' % warning.encode(), 1)
+    if counts:
+        assert await use_in(body, known) == {POD: 3}
+    else:
+        with pytest.raises(NoAnswer, match="a part may be missing: receive series from store-2"):
+            await use_in(body, known)
+
+
+async def test_an_answer_that_is_partial_is_none() -> None:
+    with pytest.raises(NoAnswer, match="a part may be missing: it is partial"):
+        await use_in(answer({POD: 3}).replace(b'"status"', b'"isPartial": true, "status"', 1), known)
 
 
 def test_a_long_answer_costs_in_proportion_to_its_length() -> None:
