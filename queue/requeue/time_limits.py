@@ -13,11 +13,9 @@ end. Every write names the uid of its object, so it never reaches another object
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Iterable
 from datetime import datetime
 
-import msgspec
 import structlog
 
 from fluxqueue.api.fluxqueues import EnforceDuration, FluxQueue
@@ -159,9 +157,9 @@ class TimeLimits:
         self._report(workload, "TimeLimitNear", warning_message(workload, end_at))
 
     async def _store(self, workload: Workload, now: datetime, idle: str = "") -> None:
-        state = msgspec.structs.replace(workload.requeue_state, time_limit=now, idle=idle)
-        await self._ledger.set_requeue_states({workload.id: state})
-        workload = dataclasses.replace(workload, requeue_state=state)
+        stored = await self._ledger.set_time_limit(workload.id, now, idle)
+        if stored is None:
+            return
         reach(CrashPoint.TIME_LIMIT_STORED)
         log.info(
             "workload.time_limit",
@@ -170,7 +168,7 @@ class TimeLimits:
             duration_s=workload.duration_s,
             idle=bool(idle),
         )
-        self._report(workload, "TimeLimit", over_limit_message(workload))
+        self._report(stored, "TimeLimit", over_limit_message(stored))
 
     async def _end(self, workload: Workload) -> float | None:
         if workload.release_mode is not ReleaseMode.GROUP and workload.kind == "Job":

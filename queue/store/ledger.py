@@ -242,6 +242,19 @@ class Ledger(LedgerTables):
         if changes:
             await self._change(set_requeue_states, changes)
 
+    async def set_time_limit(self, workload_id: WorkloadId, at: datetime, idle: str) -> Workload | None:
+        """Store that a workload is ended since a time, at its limit or because it was idle (in words);
+        return it, None if it is gone. What else was stored of it until then stays, such as its grace.
+        """
+
+        async def set_requeue_states(epoch: Epoch, ids: Sequence[WorkloadId]) -> Delta:
+            rows = filter(None, map(self.get, ids))
+            states = {row.id: structs.replace(row.requeue_state, time_limit=at, idle=idle) for row in rows}
+            return await self._store.set_requeue_states(epoch, states)
+
+        await self._change(set_requeue_states, [workload_id])
+        return self.get(workload_id)
+
     async def end_graces(self, ids: Collection[WorkloadId]) -> list[WorkloadId]:
         """Have the graces of preempted work end now; return of which. What goes on by now keeps its state."""
         ended: list[WorkloadId] = []

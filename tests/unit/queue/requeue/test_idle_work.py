@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from datetime import timedelta
 from typing import Any
 
@@ -20,7 +22,7 @@ from fluxqueue.queue.cluster.caches import Caches
 from fluxqueue.queue.metrics import IDLE
 from fluxqueue.queue.model.groups import POD_GROUP
 from fluxqueue.queue.model.idleness import IdleRules, PodName
-from fluxqueue.queue.model.records import ReleaseMode, Workload, WorkloadId
+from fluxqueue.queue.model.records import ReleaseMode, RequeueState, Workload, WorkloadId
 from fluxqueue.queue.model.time_limits import is_over_time_limit, over_limit_message
 from fluxqueue.queue.requeue.idle_work import IdleWork
 from fluxqueue.queue.requeue.prometheus import NoAnswer
@@ -162,6 +164,21 @@ async def test_an_end_that_cannot_be_stored_waits_for_the_next_answer(
     assert not bench.ended
     await bench.after(5, **UNUSED)
     assert (bench.ended, bench.events.reasons) == (True, ["Idle", "TimeLimit"])
+
+
+async def test_an_end_leaves_the_grace_of_work_that_is_preempted_at_the_same_time() -> None:
+    bench = Bench()
+    until_then = EPOCH + timedelta(minutes=9)
+    async with bench.ledger._lock:
+        ending = asyncio.create_task(bench.limits.end_idle(bench.row, SINCE))
+        await asyncio.sleep(0)
+        told = RequeueState(stop_at=until_then, preempted_for=3)
+        bench.ledger.put(replace(bench.row, requeue_state=told), bench.ledger.allocation(bench.row.id))
+    await ending
+    row = bench.ledger.get(bench.row.id)
+    assert row is not None
+    assert (bench.ended, row.requeue_state.idle) == (True, SINCE)
+    assert (row.requeue_state.stop_at, row.requeue_state.preempted_for) == (until_then, 3)
 
 
 @pytest.mark.parametrize("use", [{"p_0": 0.0}, {"other": 0.0}])
