@@ -216,9 +216,10 @@ class PlacedPods:
         return count.by_node
 
     def forget_counts(self, namespace: str) -> None:
-        """Count anew, as the labels of a namespace changed."""
-        if namespace in self._by_namespace:
+        """Count anew, as the labels of a namespace changed: also if its pods have left it meanwhile."""
+        if namespace in self._by_namespace or any(pod.namespace == namespace for pod, _ in self._changes):
             self._counts.clear()
+            self._changes.clear()
 
     def _note_change(self, pod: PlacedPod, number: int) -> None:
         if self._counts:

@@ -148,6 +148,10 @@ def test_counts_that_follow_changes_are_those_of_a_new_index(
     for _ in range(300):
         uid = f"p{chance.randrange(20)}"
         if chance.random() < 0.05:
+            if chance.random() < 0.5:  # the namespace is deleted with all of its pods
+                for each in [each for each in there.values() if each.namespace == "two"]:
+                    pods.drop(each.uid)
+                    del there[each.uid]
             teams["two"] = chance.choice("xy")
             pods.forget_counts("two")
         elif chance.random() < 0.3:
@@ -169,6 +173,23 @@ def test_counts_that_follow_changes_are_those_of_a_new_index(
             and all(term.selects(pod.namespace, labels_of(pod.namespace), pod.labels) for term in both)
         )
         assert pods.counted(both, labels_of, deleting=deleting) == wanted
+
+
+@pytest.mark.parametrize(("before", "after"), [("x", ""), ("", "x")])
+def test_pods_that_left_a_namespace_before_its_labels_changed_count_no_more(before: str, after: str) -> None:
+    team = before
+    term = Term(HOST, selector_of({}), (), selector_of({"matchLabels": {"team": "x"}}))
+
+    def labels_of(_namespace: str) -> Mapping[str, str]:
+        return {"team": team}
+
+    pods = PlacedPods()
+    pods.put(PlacedPod("a", "short-lived", {}, "n1"))
+    pods.counted((term,), labels_of)
+    pods.drop("a")
+    team = after
+    pods.forget_counts("short-lived")
+    assert pods.counted((term,), labels_of) == {}
 
 
 def test_who_asks_again_has_only_those_counted_that_came_or_went() -> None:
