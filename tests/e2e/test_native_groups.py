@@ -255,7 +255,7 @@ def resume(stage: Stage, job: str) -> None:
 
 @of_1_37
 def test_a_gang_job_starts_in_its_zone_as_an_unqueued_one_does(stage: Stage) -> None:
-    gang = {"schedulingPolicy": {"gang": {}}}
+    gang: Json = {"schedulingPolicy": {"gang": {}}}
     fill_first_node(stage)
     stage.apply(stating("zoned", 4, key=ZONE_LABEL, **gang).build())
     zoned = stage.until_state("zoned", State.RUNNING)

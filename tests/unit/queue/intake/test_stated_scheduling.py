@@ -34,7 +34,7 @@ def test_a_job_states_the_claims_that_its_pods_share() -> None:
 
 
 def test_a_job_of_which_too_few_pods_are_left_for_its_gang_waits_with_a_sentence() -> None:
-    gang = {"schedulingPolicy": {"gang": {}}}
+    gang: dict[str, Any] = {"schedulingPolicy": {"gang": {}}}
     assert stated(**gang).problem == ""
     assert "needs 4 pods at once, and only 2 run" in stated("0,3", **gang).problem
 

@@ -3,6 +3,7 @@ from collections import Counter
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import replace
 from datetime import timedelta
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -73,7 +74,7 @@ def test_one_larger_victim_is_better_than_two() -> None:
 
 
 @pytest.mark.parametrize("last", [{"returns": False}, {"needed": True}], ids=["lost for good", "needed"])
-def test_what_comes_last_is_not_taken_alone_where_others_of_its_priority_help(last: dict[str, bool]) -> None:
+def test_what_comes_last_is_not_taken_alone_where_others_of_its_priority_help(last: dict[str, Any]) -> None:
     some = [candidate(1, 0, started_s=10), candidate(2, 0, started_s=20), replace(candidate(3), **last)]
     assert sorted(chosen(some, 9, {1: 1, 2: 1, 3: 2}, wanted=2)) == [1, 2]
     assert chosen([*some, candidate(4, 1)], 9, {1: 1, 2: 1, 3: 3, 4: 3}, wanted=3) == [3]
