@@ -185,7 +185,8 @@ async def test_work_that_others_replaced_is_charged_for_its_time(
 ) -> None:
     """A replaced pod of a Deployment passes its nodes on: its own time, and what it cost, stay with it."""
     former, following = await leader.submit("former", "following", account="physics")
-    grant = replace(await leader.grant_for(former), rates=(Rate(None, Decimal(3600)),))
+    rates = (Rate(None, Decimal(3600)), Rate(datetime(2999, 1, 1, tzinfo=UTC), Decimal(1)))
+    grant = replace(await leader.grant_for(former), rates=rates)
     await leader.store.grant(leader.epoch, [grant])
     await connection.execute("UPDATE fluxqueue.allocation SET granted_at = granted_at - interval '99 s'")
     change = Replacement(
@@ -197,11 +198,14 @@ async def test_work_that_others_replaced_is_charged_for_its_time(
     )
     await leader.store.replace(leader.epoch, [change])
     await leader.store.replace(leader.epoch, [change])
-    held = "SELECT workload, account, nodes, granted_at, freed_at, cost FROM fluxqueue.allocations ORDER BY 1"
+    held = (
+        "SELECT workload, account, nodes, granted_at, freed_at, cost, jsonb_array_length(rates) AS n "
+        "FROM fluxqueue.allocations ORDER BY 1"
+    )
     first, second = await rows(connection, held)
     assert (first["workload"], second["workload"]) == (former.id, following.id)
     assert (first["account"], first["nodes"]) == (second["account"], second["nodes"]) == ("physics", 2)
-    assert first["freed_at"] == second["granted_at"]
+    assert (first["freed_at"], first["n"]) == (second["granted_at"], 1)
     assert float(first["cost"]) == (first["freed_at"] - first["granted_at"]).total_seconds() >= 99
     await finish(leader, following)
     before = await rows(connection, held)
