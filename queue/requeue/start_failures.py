@@ -40,6 +40,7 @@ __all__ = [
     "find_unseen",
     "is_refused",
     "lost_nodes",
+    "release_seen_at",
 ]
 
 
@@ -178,15 +179,27 @@ def find_unseen(job: Job, within_s: float) -> StartFailure | None:
     With tens of thousands of new Jobs it comes to each after many minutes. To suspend the Job and to release
     it again only adds to that.
     """
-    if job.spec.managed_by not in (None, JOB_CONTROLLER) or job.spec.suspend:
-        return None
-    if job.status.start_time is not None and not job.status.has_condition("Suspended"):
+    if not _has_known_controller(job) or job.spec.suspend or release_seen_at(job) is not None:
         return None
     text = (
         f"the Job controller has not acted on its release in {within_s:g} s: it has much to do, or it does "
         "not run (kube-controller-manager)"
     )
     return StartFailure(Reason.START_TIMEOUT, text, cause=StartFailureCause.UNSEEN)
+
+
+def release_seen_at(job: Job) -> datetime | None:
+    """Return when the Job controller acted on the release of a Job: pods come only then. None if it has not
+    yet, or if it is another controller.
+    """
+    at = job.status.start_time
+    if at is None or job.status.has_condition("Suspended") or not _has_known_controller(job):
+        return None
+    return datetime.fromisoformat(at)
+
+
+def _has_known_controller(job: Job) -> bool:
+    return job.spec.managed_by in (None, JOB_CONTROLLER)
 
 
 def find_gate_refusal(pod: str, message: str) -> StartFailure:

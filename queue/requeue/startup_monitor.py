@@ -62,6 +62,7 @@ from fluxqueue.queue.requeue.start_failures import (
     find_unseen,
     is_refused,
     lost_nodes,
+    release_seen_at,
 )
 from fluxqueue.queue.store import DatabaseUnavailable
 from fluxqueue.queue.store.ledger import Ledger
@@ -342,10 +343,11 @@ class StartupMonitor:
         None if nothing does, or if they still have time.
         """
         assert allocation.released_at is not None
-        due = (
-            workload.state is State.ALLOCATED
-            and (now - allocation.released_at).total_seconds() > self._start_timeout_s
-        )
+        job = self._caches.jobs.get_by_uid(workload.uid) if workload.kind == "Job" else None
+        had_s = (now - allocation.released_at).total_seconds()
+        if job is not None and (acted_at := release_seen_at(job)) is not None:
+            had_s = min(had_s, (self._ledger.wall() - acted_at).total_seconds())
+        due = workload.state is State.ALLOCATED and had_s > self._start_timeout_s
         if (refused := self._refusals.of(workload, allocation)) is not None and self._lacks_pods(workload):
             over = self._refused_for_s(workload) > self._start_timeout_s
             empty = find_empty_slots(allocation, self._pods(workload, allocation)) if due or over else ()
@@ -362,14 +364,12 @@ class StartupMonitor:
         )
         if closed is not None:
             return closed
-        if due:
+        unseen = find_unseen(job, self._start_timeout_s) if due and job is not None else None
+        if unseen is not None and not any(pod.active for pod in pods):
+            return unseen
+        if due and unseen is None:
             failure = find_timeout(allocation, pods, self._start_timeout_s)
-            if failure is None or failure.pods:
-                return failure
-            job = self._caches.jobs.get_by_uid(workload.uid) if workload.kind == "Job" and not pods else None
-            if job is not None and (unseen := find_unseen(job, self._start_timeout_s)) is not None:
-                return unseen
-            retried = self._retried_until(workload, now)
+            retried = self._retried_until(workload, now) if failure is not None and not failure.pods else None
             return failure if retried is None else find_retry(allocation, pods, retried)
         within_s = min(
             (self._patience_s(pod) for pod in pods if pod.metadata.uid in late), default=self._start_timeout_s

@@ -38,7 +38,8 @@ from fluxqueue.queue.requeue.pod_refusals import PodRefusals
 from fluxqueue.queue.requeue.requeuer import Requeuer
 from fluxqueue.queue.requeue.startup_monitor import StartupMonitor
 
-JOB = make_job("mpi").indexed(2).uid("uid-of-mpi").suspended(False).label("fluxqueue/jobid", "7")
+UNSEEN = make_job("mpi").indexed(2).uid("uid-of-mpi").suspended(False).label("fluxqueue/jobid", "7")
+JOB = UNSEEN.with_("status.startTime", "2026-01-01T00:00:00Z")
 
 
 def pod(name: str, node: str = "") -> PodBuilder:
@@ -428,8 +429,8 @@ async def test_the_back_off_of_the_job_controller_is_no_refusal_and_is_said() ->
 
 async def test_a_release_that_the_job_controller_has_not_seen_is_no_failed_start() -> None:
     suspended = {"type": "Suspended", "status": "True"}
-    bench = Bench(job=JOB.with_("status.conditions", [suspended]))
-    bench.ledger.now = EPOCH + timedelta(seconds=301)
+    former = pod("mpi-0", "n0").phase("Succeeded")
+    bench = Bench(former, job=UNSEEN.with_("status.conditions", [suspended]))
     await bench.monitor.check()
     assert bench.requeuer.evictions == []
     (change,) = bench.ledger.written("set_reasons")
@@ -437,12 +438,21 @@ async def test_a_release_that_the_job_controller_has_not_seen_is_no_failed_start
         "Job default/mpi keeps its nodes and does not start: the Job controller has not acted on its release "
         "in 300 s: it has much to do, or it does not run (kube-controller-manager)"
     )
-    started = JOB.with_("status.startTime", "2026-01-01T00:00:02Z")
-    bench.server.put("jobs", started.with_("status.conditions", [suspended | {"status": "False"}]).build())
+
+
+async def test_the_time_for_a_start_begins_when_the_job_controller_sees_the_release() -> None:
+    bench = Bench(job=UNSEEN)
+    bench.server.put("pods", pod("mpi-0").build())
     await bench.monitor.check()
-    assert ["2 of 2 pods were not created" in eviction.message for eviction in bench.requeuer.evictions] == [
-        True
-    ]
+    bench.server.put("pods", pod("mpi-0", "n0").build())
+    await bench.monitor.check()
+    bench.server.put("jobs", UNSEEN.with_("status.startTime", "2026-01-01T00:05:01Z").build())
+    bench.ledger.now = EPOCH + timedelta(seconds=600)
+    await bench.monitor.check()
+    assert (bench.requeuer.evictions, bench.ledger.written("end_slots")) == ([], [])
+    bench.ledger.now = EPOCH + timedelta(seconds=602)
+    await bench.monitor.check()
+    assert len(bench.ledger.written("end_slots")) == 1
 
 
 async def test_what_another_controller_has_seen_of_a_release_is_not_known() -> None:
