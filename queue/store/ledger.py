@@ -76,8 +76,9 @@ _NOTHING_GIVEN: Mapping[WorkloadId, GivenBack] = {}
 _NOTHING_WITHDRAWN: Mapping[WorkloadId, str] = {}
 _FEW = 8
 _DUE_AT_ONCE = 200
-_TOLD_AT_ONCE = 200
 """Releases that are claimed by one transaction."""
+_TOLD_AT_ONCE = 200
+"""Workloads of which the listeners are told before others get a turn."""
 _JOBIDS_AHEAD = 50
 """Job ids that are read before they are needed. Those that a process leaves over are never used."""
 
