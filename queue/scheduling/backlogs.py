@@ -63,17 +63,18 @@ class Backlogs:
         then, and what they change is applied too. If this is not iterated to its end, all changes are applied
         by the next call.
         """
-        much = True
-        while much:
+        gave_turns = True
+        while gave_turns:
             changed = [*self.changed]
             self.changed.clear()
-            much = len(changed) > PART
+            gave_turns = len(changed) > PART
             try:
                 for _ in self._apply(changed):
+                    gave_turns = True
                     yield ()
                 for first in range(0, len(changed), PART):
                     yield changed[first : first + PART]
-                    if much:
+                    if len(changed) > PART:
                         yield ()
             except BaseException:
                 self.changed.update(changed)
@@ -83,7 +84,6 @@ class Backlogs:
         """Apply changes; yield after each part of the work."""
         now = self._ledger.clock()
         leaving, arriving = dict[str, list[WorkloadId]](), dict[str, list[Workload]]()
-        joined: dict[WorkloadId, str] = {}
         for number, workload_id in enumerate(changed):
             if number % PART == PART - 1:
                 yield
@@ -107,11 +107,11 @@ class Backlogs:
                 arriving.setdefault(workload.queue, []).append(
                     replace(workload, predicted_s=predicted_s) if predicted_s else workload
                 )
-                joined[workload_id] = workload.queue
         for queue, gone in leaving.items():
             self.by_queue[queue].remove_all(gone)
             for workload_id in gone:
                 del self._queue_of[workload_id]
         for queue, workloads in arriving.items():
-            yield from self.by_queue.setdefault(queue, Backlog()).updating(workloads)
-        self._queue_of.update(joined)
+            backlog = self.by_queue.setdefault(queue, Backlog())
+            self._queue_of.update((workload.id, queue) for workload in workloads)
+            yield from backlog.updating(workloads)

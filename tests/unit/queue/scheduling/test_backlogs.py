@@ -104,3 +104,28 @@ def test_what_was_given_up_is_applied_next_time(steps: int) -> None:
     told = {each for part in made.refreshing() for each in part}
     assert told == {*range(1, COUNT + 1)}
     assert len(made.by_queue["default"]) == COUNT
+
+
+@pytest.mark.parametrize("arriving", [70, PART, 3 * PART])
+def test_what_changes_meanwhile_is_applied_too_however_few_changed_before(arriving: int) -> None:
+    ledger = RecordingLedger(*((work(number), None) for number in range(1, arriving + 1)))
+    made = Backlogs(ledger)
+    for part in made.refreshing():
+        if not part:
+            ledger.put(work(1, state=State.RUNNING))
+    assert (len(made.by_queue["default"]), made.changed) == (arriving - 1, set())
+
+
+@pytest.mark.parametrize("steps", range(1, 27, 2))
+def test_work_that_ends_after_a_refresh_was_given_up_is_in_no_backlog(steps: int) -> None:
+    ids = range(1, COUNT + 1)
+    ledger = RecordingLedger(*((work(number, queue=f"q{number % 2}"), None) for number in ids))
+    made = Backlogs(ledger)
+    refreshing = made.refreshing()
+    for _ in range(steps):
+        next(refreshing)
+    refreshing.close()
+    for number in ids:
+        ledger.put(work(number, state=State.RUNNING))
+    list(made.refreshing())
+    assert [len(each) for each in made.by_queue.values()] in ([], [0], [0, 0])
