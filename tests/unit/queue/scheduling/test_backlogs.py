@@ -109,7 +109,7 @@ def test_what_was_given_up_is_applied_next_time(steps: int) -> None:
 @pytest.mark.parametrize("arriving", [70, PART, 3 * PART])
 def test_what_changes_meanwhile_is_applied_too_however_few_changed_before(arriving: int) -> None:
     ledger = RecordingLedger(*((work(number), None) for number in range(1, arriving + 1)))
-    made = Backlogs(ledger)
+    made = subscribed(Backlogs(ledger), ledger)
     for part in made.refreshing():
         if not part:
             ledger.put(work(1, state=State.RUNNING))
@@ -120,7 +120,7 @@ def test_what_changes_meanwhile_is_applied_too_however_few_changed_before(arrivi
 def test_work_that_ends_after_a_refresh_was_given_up_is_in_no_backlog(steps: int) -> None:
     ids = range(1, COUNT + 1)
     ledger = RecordingLedger(*((work(number, queue=f"q{number % 2}"), None) for number in ids))
-    made = Backlogs(ledger)
+    made = subscribed(Backlogs(ledger), ledger)
     refreshing = made.refreshing()
     for _ in range(steps):
         next(refreshing)
