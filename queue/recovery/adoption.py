@@ -11,6 +11,7 @@ After a crash between them, the next leader finds a row that waits, or a release
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import TypeVar
 
 import structlog
@@ -22,6 +23,7 @@ from fluxqueue.api.pods import Pod
 from fluxqueue.fluxion.graph.nodes import graph_node
 from fluxqueue.queue.cluster.caches import Caches
 from fluxqueue.queue.intake.describe import describe_job, describe_pod
+from fluxqueue.queue.intake.native_scheduling import native_scheduling
 from fluxqueue.queue.metrics import OBJECT_FAILURES, REPAIRS
 from fluxqueue.queue.model.jobids import jobid_of
 from fluxqueue.queue.model.jobs import pods_wanted, started_with_fewer
@@ -143,7 +145,10 @@ def _of_job(job: Job, caches: Caches, ledger: Ledger) -> AdoptionCandidate | Non
     if not _may_be_unknown(job, ledger) or not _admitted(job, caches, ledger):
         return None
     cluster, minicluster = caches.cluster_context(job.metadata.namespace), caches.minicluster_of(job)
-    new = describe_job(job_before_release(job), cluster, has_gated_pods=True, minicluster=minicluster)
+    native = replace(native_scheduling(job, caches), problem="")  # it runs whatever it says now
+    new = describe_job(
+        job_before_release(job), cluster, has_gated_pods=True, minicluster=minicluster, native=native
+    )
     if new is None:
         return None
     wanted = pods_wanted(job) if started_with_fewer(job) else new.pods
