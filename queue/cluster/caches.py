@@ -300,12 +300,12 @@ class Caches(WatchedObjects):
             jobs += [job for job in made_of if job is not None]
         return jobs
 
-    def pod_group_of_job(self, uid: str) -> Any:
+    def pod_group_of_job(self, job: Job) -> Any:
         """Return the PodGroup of Kubernetes that the Job controller made of a Job;
-        None if there is none, or it cannot be read.
+        None if there is none, or it cannot be read. Everybody may write an owner into one elsewhere.
         """
-        made = self.gang_objects.cache(NATIVE_POD_GROUPS.name).by_index(BY_JOB, uid)
-        return made[0] if made else None
+        made = self.gang_objects.cache(NATIVE_POD_GROUPS.name).by_index(BY_JOB, job.metadata.uid)
+        return next((each for each in made if each.metadata.namespace == job.metadata.namespace), None)
 
     def members_of(self, workload: Workload, allocation: Allocation | None = None) -> list[Pod]:
         """Return the pods of a group: those in its slots, or, while no slot has a pod, those that wait.

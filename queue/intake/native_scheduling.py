@@ -68,7 +68,7 @@ def _with_its_group(stated: NativeScheduling, job: Job, caches: Caches) -> Nativ
     if not stated.claims:
         return stated
     readable = caches.gang_objects.find(NATIVE_POD_GROUPS, "", "").readable
-    group = caches.pod_group_of_job(job.metadata.uid)
+    group = caches.pod_group_of_job(job)
     return replace(
         stated,
         problem=stated.problem or _UNREADABLE.get(readable, ""),

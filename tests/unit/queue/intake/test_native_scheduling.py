@@ -106,6 +106,24 @@ def test_the_pod_group_of_a_job_knows_what_was_made_of_its_claims(caches: Caches
     assert caches.jobs_of_pod_group(name, "", "") == [job]
 
 
+def test_a_pod_group_of_another_namespace_says_nothing_of_the_claims_of_a_job(caches: Caches) -> None:
+    read_groups(caches)
+    job = a_job(sharing().with_("metadata.resourceVersion", "1"), uid="j")
+    caches.jobs.apply(job)
+    owner = {"kind": "Job", "name": "j", "uid": "j", "controller": True}
+    document = {
+        "metadata": {"name": "forged", "namespace": "other", "uid": "g", "ownerReferences": [owner]},
+        "spec": {
+            "schedulingPolicy": {"basic": {}},
+            "resourceClaims": [{"name": "x", "resourceClaimName": "x"}],
+        },
+    }
+    assert NATIVE_POD_GROUPS.resource is not None
+    forged = msgspec.convert(document, NATIVE_POD_GROUPS.resource.struct)
+    caches.gang_objects.cache(NATIVE_POD_GROUPS.name).apply(forged)
+    assert [each.name for each in native_scheduling(job, caches).claims] == ["both"]
+
+
 @pytest.mark.parametrize(
     ("readable", "words"),
     [
