@@ -135,9 +135,8 @@ class Ledger(LedgerTables):
             # due again: the next release of each finds its own work
             self._released_stored(list(self._released))
             states = await self._store.owner_requeue_states(self.clock() - REMEMBERED)
-            changed = self.load_contents(contents, states)
-            for first in range(0, len(changed), _TOLD_AT_ONCE):
-                self.tell(changed[first : first + _TOLD_AT_ONCE])
+            self.load_contents(contents, states)
+            while self.tell_loaded(_TOLD_AT_ONCE):
                 await asyncio.sleep(0)
             self.in_doubt.clear()
 

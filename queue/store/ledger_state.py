@@ -105,6 +105,8 @@ class LedgerState:
         self._reservations: dict[WorkloadId, Reservation] = {}
         self._first_starts: dict[WorkloadId, datetime] = {}
         self._freed = Freed()
+        self._untold: list[WorkloadId] = []
+        """Workloads that were loaded, or are gone since, of which the listeners do not know yet."""
         self._listeners: list[Listener] = []
         self._slot_listeners: list[Listener] = []
         self._order_listeners: list[Listener] = []
@@ -335,9 +337,9 @@ class LedgerState:
 
     def load_contents(
         self, contents: TableContents, owner_requeue_states: Iterable[tuple[RequeueState, datetime]]
-    ) -> list[WorkloadId]:
+    ) -> None:
         """Forget everything, and hold these rows instead;
-        return the workloads of before and after, of which the listeners are to be told.
+        the listeners are to be told (`tell_loaded`) of the workloads of before and after.
         """
         self._live = None
         known = self._workloads.keys()
@@ -361,11 +363,16 @@ class LedgerState:
             self.owner_requeue_states.note_taken(workload)
         self._freed = Freed()
         self.spending.stale = True
-        return [*(known | self._workloads.keys())]
+        self._untold = [*(known | self._workloads.keys()).union(self._untold)]
 
-    def tell(self, workloads: Iterable[WorkloadId]) -> None:
-        """Call the listeners for these workloads."""
-        _call(self._listeners, workloads)
+    def tell_loaded(self, most: int) -> bool:
+        """Call the listeners for some of what was loaded; return True if there is more.
+        What a load that was broken off left is told with the next one.
+        """
+        told = self._untold[-most:]
+        del self._untold[-most:]
+        _call(self._listeners, told)
+        return bool(self._untold)
 
     def _set_workload(self, workload: Workload) -> None:
         self.requests.change(self._workloads.get(workload.id), workload)
