@@ -18,6 +18,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence, S
 from dataclasses import replace
 from datetime import datetime
 from functools import cached_property
+from itertools import islice
 from typing import Final
 
 from msgspec import structs
@@ -308,16 +309,9 @@ class ElasticVictims:
                 pods = len(self._pods_of(owner, parts[0].workload))
                 held = [held for each in parts for held in self._of(each.workload)]
                 stops = {self._told_until(*each) or self._victims_of.stop_at(each[0]) for each in held}
-                words = self._in_words(attempt, self._named(parts[0]), pods, parts, stops)
+                words = self._in_words(attempt, _named(held[0][0], parts[0]), pods, parts, stops)
                 said |= dict.fromkeys((each.workload for each in parts), words)
         return said
-
-    def _named(self, part: PreemptionCandidate) -> Workload:
-        """Return the work that people know: whole work, or what goes on without a pod."""
-        (row, _), *_ = self._of(part.of or part.workload)
-        if part.floor is None:
-            return row
-        return replace(row, kind=part.floor.owner.kind, name=part.floor.owner.name)
 
     def _told_until(
         self, workload: Workload, allocation: Allocation, ranks: Set[int] | None = None
@@ -370,7 +364,9 @@ class ElasticVictims:
             parts = [each for each in victims if _key(each) == key]
             whole = parts[0].of is None and parts[0].floor is None
             ending = "" if whole else "1 pod of " if len(parts) == 1 else f"{len(parts)} pods of "
-            words.append(f"{ending}{self._named(parts[0]).ref_within(namespace)}")
+            # some may have ended while it was stored that they are to end
+            rows = (row for part in parts for row, _ in self._of(part.of or part.workload))
+            words += [f"{ending}{_named(row, parts[0]).ref_within(namespace)}" for row in islice(rows, 1)]
         return words
 
     def _in_words(
@@ -442,6 +438,13 @@ def _within(wanted: Mapping[_Key, int], left: Mapping[_Key, int]) -> bool:
 def _key(part: PreemptionCandidate) -> _Key:
     """Return what goes on without a pod: its owner, or its Job."""
     return part.floor.owner if part.floor is not None else part.of or part.workload
+
+
+def _named(workload: Workload, part: PreemptionCandidate) -> Workload:
+    """Return the work that people know: whole work, or what goes on without a part of it."""
+    if part.floor is None:
+        return workload
+    return replace(workload, kind=part.floor.owner.kind, name=part.floor.owner.name)
 
 
 def _lost(part: PreemptionCandidate) -> tuple[float, bool, int]:

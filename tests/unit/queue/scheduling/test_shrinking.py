@@ -225,6 +225,22 @@ async def test_a_pod_that_grew_and_ends_while_it_is_chosen_breaks_no_cycle(
     assert (bench.row("wide").state, leaving(bench, "wide")) == (State.RUNNING, [])
 
 
+async def test_a_victim_that_ended_while_its_eviction_was_stored_fails_no_cycle(
+    bench: Bench, shown: ShownPods, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await started(bench, shown, job("victim", 4, "8", "1h"))
+    await bench.submit(job("urgent", 1, "8", "1h", priority=10))
+    in_words = ElasticVictims.in_words
+
+    def in_words_later(self: ElasticVictims, *chosen: Any) -> list[str]:
+        monkeypatch.setattr(ElasticVictims, "_of", lambda *_: [])
+        return in_words(self, *chosen)
+
+    monkeypatch.setattr(ElasticVictims, "in_words", in_words_later)
+    await bench.cycle()
+    assert bench.row("victim").state is State.DRAINING
+
+
 async def test_the_further_pods_of_a_job_are_free_with_it_and_end_with_it(
     bench: Bench, shown: ShownPods
 ) -> None:
