@@ -80,6 +80,10 @@ class WorkQueue(Generic[K]):
         """Number of keys that wait for a worker, without delayed keys and those that are being processed."""
         return len(self._ready)
 
+    def is_due(self, key: K) -> bool:
+        """True if a key waits for a worker or is being processed, and did not fail last."""
+        return (key in self._dirty or key in self._processing) and key not in self._failures
+
     @property
     def delayed(self) -> int:
         """Number of keys with a delay."""

@@ -13,6 +13,7 @@ from fluxqueue.queue.recovery.doctor import Doctor
 from fluxqueue.queue.recovery.pruner import Pruner
 from fluxqueue.queue.recovery.sweep import Sweeper
 from fluxqueue.queue.recovery.work_metrics import WorkMetrics
+from fluxqueue.queue.status.fluxjob_writer import FluxJobWriter
 from fluxqueue.queue.store.clock import LeaderClock
 
 __all__ = ["make_sweeper"]
@@ -41,8 +42,16 @@ def make_sweeper(
         Of the leader; the doctor compares others with it.
     """
     caches, ledger = context.caches, context.ledger
+    writers = [each for each in controllers if isinstance(each, FluxJobWriter)]
     doctor = Doctor(
-        context.api, caches, ledger, capacity.graph, capacity.foreign_pods, scheduler_lease, clock.compare
+        context.api,
+        caches,
+        ledger,
+        capacity.graph,
+        capacity.foreign_pods,
+        scheduler_lease,
+        clock.compare,
+        lambda workload: any(writer.is_due(workload) for writer in writers),
     )
     pruner = Pruner(
         ledger,

@@ -28,6 +28,7 @@ from fluxqueue.kube.transport import Api
 from fluxqueue.queue.cluster.caches import Caches
 from fluxqueue.queue.cluster.foreign_pods import ForeignPods
 from fluxqueue.queue.metrics import REPAIRS
+from fluxqueue.queue.model.records import Workload
 from fluxqueue.queue.recovery.comparison import differences, lasting
 from fluxqueue.queue.recovery.findings import Difference, Finding
 from fluxqueue.queue.recovery.snapshot import SchedulerState, SystemSnapshot
@@ -42,6 +43,10 @@ _BETWEEN_S = 1.0
 _IN_GRAPH = (Difference.GRAPH_JOBS, Difference.GRAPH_NODES, Difference.GRAPH_FOREIGN)
 
 
+def _nothing_due(_workload: Workload) -> bool:
+    return False
+
+
 class Doctor:
     """Examines and repairs.
 
@@ -54,6 +59,9 @@ class Doctor:
         Namespace and name of the Lease of our own scheduler; None where it is not installed.
     compare_clocks
         Returns by how many seconds each clock is ahead of the time of day.
+    fluxjob_due
+        True if the FluxJob of a workload waits for its turn to be written: among very much work that takes
+        minutes, and nothing is to be repaired.
     """
 
     def __init__(
@@ -65,6 +73,7 @@ class Doctor:
         foreign: ForeignPods,
         scheduler: tuple[str, str] | None = None,
         compare_clocks: Callable[[], Awaitable[Mapping[str, float]]] | None = None,
+        fluxjob_due: Callable[[Workload], bool] = _nothing_due,
     ) -> None:
         self._api = api
         self._compare_clocks = compare_clocks
@@ -73,6 +82,7 @@ class Doctor:
         self._ledger = ledger
         self._graph = graph
         self._foreign = foreign
+        self._fluxjob_due = fluxjob_due
 
     async def examine(
         self, *, looks: int = 2, from_api: bool = True, thorough: bool = True, pending: bool = True
@@ -100,7 +110,16 @@ class Doctor:
             findings = lasting(
                 findings, await self._look(from_api=from_api, thorough=thorough, pending=pending)
             )
-        return findings
+        return self._without_due(findings)
+
+    def _without_due(self, findings: list[Finding]) -> list[Finding]:
+        """Leave out the FluxJobs that wait for their turn. A sweep has just enqueued all, so that is asked
+        after the last look: those of little work are written by then.
+        """
+        if not any(finding.what is Difference.NO_FLUXJOB for finding in findings):
+            return findings
+        due = {workload.ref for workload in self._ledger.all() if self._fluxjob_due(workload)}
+        return [each for each in findings if each.what is not Difference.NO_FLUXJOB or each.about not in due]
 
     async def repair(self, findings: Sequence[Finding]) -> None:
         """Repair tables, memory and graph, and count the findings;

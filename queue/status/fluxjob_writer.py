@@ -152,6 +152,13 @@ class FluxJobWriter:
                 self._outdated.add(uid)
         self._resynced = True
 
+    def is_due(self, workload: Workload) -> bool:
+        """True if the FluxJob of a workload is still to be written, and that did not fail;
+        or if it was, and the caches have not seen it.
+        """
+        unseen = workload.id in self._created and self._caches.fluxjob_of(workload.uid) is None
+        return unseen or self._keys.is_due(workload.id)
+
     async def _find_ended(self, uids: list[str]) -> None:
         """Enqueue workloads whose end was stored by a process that ended before it wrote the FluxJob."""
         for workload in await self._ledger.stored_workloads_by_uid(uids):

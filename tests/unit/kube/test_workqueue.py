@@ -209,3 +209,21 @@ async def test_many_keys_that_need_no_call_let_others_go_on_in_between() -> None
     queue.shut_down()
     await asyncio.wait_for(asyncio.gather(run_workers(queue, 4, reconcile), other()), 60)
     assert max(after - before for before, after in pairwise(seen)) <= 200
+
+
+async def test_a_key_is_due_until_it_is_processed_unless_it_failed_last() -> None:
+    queue: WorkQueue[str] = WorkQueue("test")
+    queue.add_after("delayed", 3_600)
+    queue.add("a")
+    assert queue.is_due("a")
+    assert not queue.is_due("delayed")
+    key = await queue.get()
+    assert queue.is_due("a"), "it is processed"
+    queue.add_rate_limited(key)
+    queue.add(key)
+    queue.done(key)
+    assert not queue.is_due("a"), "it failed, and is tried again"
+    queue.forget(await queue.get())
+    assert queue.is_due("a")
+    queue.done(key)
+    assert not queue.is_due("a")

@@ -8,7 +8,8 @@ from typing import Any, cast
 import msgspec
 import pytest
 from support.builders import make_pod
-from support.queue_builders import EPOCH, a_pod
+from support.queue_builders import EPOCH, a_pod, a_workload
+from support.recording_ledger import RecordingLedger
 
 from fluxqueue.api.clusterobjects import Lease
 from fluxqueue.kube.errors import Forbidden, NotFound
@@ -16,6 +17,7 @@ from fluxqueue.kube.transport import Api
 from fluxqueue.queue.cluster.caches import Caches
 from fluxqueue.queue.cluster.foreign_pods import ForeignPods
 from fluxqueue.queue.recovery.doctor import Doctor
+from fluxqueue.queue.recovery.findings import Difference, Finding
 from fluxqueue.queue.recovery.snapshot import SchedulerState
 from fluxqueue.queue.scheduling.graph import GraphKeeper
 from fluxqueue.queue.store.ledger import Ledger
@@ -89,3 +91,24 @@ async def test_no_lease_is_read_if_no_pod_waits_for_the_scheduler() -> None:
 
 async def test_no_lease_is_read_if_the_scheduler_is_not_installed() -> None:
     assert await doctor(None, None).scheduler_state([WAITS]) is SchedulerState.ABSENT
+
+
+async def test_a_fluxjob_that_waits_for_its_turn_is_no_difference(monkeypatch: pytest.MonkeyPatch) -> None:
+    waits, fails = a_workload("waits"), a_workload("fails")
+    found = [Finding(Difference.NO_FLUXJOB, each.ref, "it has no FluxJob") for each in (waits, fails)]
+    found.append(Finding(Difference.NO_REASON, waits.ref, "it waits without a reason"))
+    ledger = RecordingLedger((waits, None), (fails, None))
+    doctor = Doctor(
+        cast(Api, None),
+        cast(Caches, None),
+        ledger,
+        cast(GraphKeeper, None),
+        cast(ForeignPods, None),
+        fluxjob_due=lambda workload: workload.uid == waits.uid,
+    )
+
+    async def look(**_kinds: bool) -> list[Finding]:
+        return found
+
+    monkeypatch.setattr(doctor, "_look", look)
+    assert await doctor.examine(looks=1) == found[1:]

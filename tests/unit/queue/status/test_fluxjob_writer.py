@@ -484,3 +484,20 @@ async def test_a_resync_compares_what_changed_since_the_last_one(
     writer.resync()
     await until(lambda: status(memory).get("state") == "Pending")
     assert set(compared) == {"lammps"}
+
+
+async def test_a_fluxjob_is_due_until_the_caches_have_it(
+    memory: MemoryApi, ledger: RecordingLedger, events: RecordedEvents, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    caches = managed_caches(memory)
+    writer = FluxJobWriter(memory.api, caches, ledger, events.recorder, {})
+    ledger.put(WAITING)
+    writer.resync()
+    assert writer.is_due(WAITING)
+    async with running(writer.run()):
+        with monkeypatch.context() as patch:
+            patch.setattr(caches, "fluxjob_of", lambda _uid: None)
+            await until(lambda: status(memory))
+            await asyncio.sleep(0)
+            assert writer.is_due(WAITING), "it is created and not seen"
+        await until(lambda: not writer.is_due(WAITING))
