@@ -54,6 +54,12 @@ class OpenRows:
         """Close all rows of these classes from a row on."""
         self._closed_from[classes] = np.minimum(self._closed_from[classes], first)
 
+    def close_each(self, classes: Column, firsts: Column) -> None:
+        """Close all rows of each of these classes, which may be named several times,
+        from a row of its own on.
+        """
+        np.minimum.at(self._closed_from, classes, firsts)
+
     def close_row(self, row: int) -> None:
         """Close one row."""
         self._mask()[row] = False

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Sequence
 from itertools import chain
 
 import numpy as np
@@ -19,6 +20,8 @@ the matcher's own answer (no refusal of another family holds for them), and how 
 _MOST_IN_GROUP = 128
 """Refusals that are compared with their whole group.
 Of requests of which none is the larger one, all are asked about anyway."""
+_FEW = 64
+"""Former refusals that are applied one by one."""
 
 
 class Refusals:
@@ -64,11 +67,9 @@ class Refusals:
             self.possible.keep(~never[backlog.shapes])
         if context.turns.asked_before:
             self.possible.keep(self._without_turn())
-        for bound in self._cache.ever:
-            self._close(self.possible, bound, backlog.first_row(bound[3]))
+        self._close_former(self.possible, self._cache.ever)
         self.open = self.possible.copy()
-        for bound in self._cache.now:
-            self._close(self.open, bound, backlog.first_row(bound[3]))
+        self._close_former(self.open, self._cache.now)
         self._quotas_version = -1
         self._turns_over = 0
         self._policy = context.match_policies.get(queue.name, "")
@@ -104,13 +105,10 @@ class Refusals:
         and all rows of the others.
         """
         backlog = self._queue.backlog
-        asked = (
-            backlog.position(each)
-            for workloads in self._context.turns.asked_before.values()
-            for each in workloads
+        asked = frozenset(chain(*self._context.turns.asked_before.values()))
+        rows: Mask = np.fromiter(
+            (each.id not in asked for each in backlog), dtype=np.bool_, count=len(backlog)
         )
-        rows: Mask = np.ones(len(backlog), dtype=np.bool_)
-        rows[[row for row in asked if row is not None]] = False
         return rows
 
     def apply_shared(self) -> None:
@@ -166,6 +164,26 @@ class Refusals:
         starts = chain(self._context.starts.values(), self._context.reserved_starts)
         last = max((start for start in starts if start < end), default=None)
         return 0 if last is None else min(duration, max(0, last - self._context.now + 1))
+
+    def _close_former(self, rows: OpenRows, bounds: Sequence[Bound]) -> None:
+        """Close the rows that former refusals close. Of requests that cannot be compared there may be as many
+        refusals as rows, so those that hold for one kind alone are applied together.
+        """
+        alone = self._kinds.alone if len(bounds) > _FEW else {}
+        firsts: dict[int, int] = {}
+        of_one_kind: list[tuple[int, int, int, int]] = []
+        for bound in bounds:
+            family, count, duration, priority = bound
+            if (first := firsts.get(priority)) is None:
+                first = firsts[priority] = self._queue.backlog.first_row(priority)
+            if (kind := alone.get(family)) is None:
+                self._close(rows, bound, first)
+            else:
+                of_one_kind.append((kind, count, duration, first))
+        if of_one_kind:
+            kinds, counts, durations, rows_from = np.array(of_one_kind, dtype=np.int64).T
+            larger = (self._kinds.counts[kinds] >= counts) & (self._kinds.durations[kinds] >= durations)
+            rows.close_each(kinds[larger], rows_from[larger])
 
     def _close(self, rows: OpenRows, bound: Bound, first: int) -> None:
         """Close the rows from ``first`` on that ask for at least as much as a refused request."""

@@ -7,8 +7,10 @@ its group (`fluxqueue.queue.scheduling.policies.demands`), that ask for as much 
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 import numpy.typing as npt
@@ -62,6 +64,20 @@ class RequestKinds:
         numbers = self._of_family.places(family)
         larger: Column = numbers[(self.counts[numbers] >= count) & (self.durations[numbers] >= duration)]
         return larger
+
+    @cached_property
+    def alone(self) -> Mapping[int, int]:
+        """The kind of each family that has only one, and is the only family of its group, if it is in one:
+        a refusal of it holds for no other kind.
+        """
+        families = self.families.tolist()
+        kinds = Counter(families)
+        groups = Counter(group for group, _ in self._sizes.values())
+        return {
+            family: number
+            for number, family in enumerate(families)
+            if kinds[family] == 1 and groups[self._sizes.get(family, _ALONE)[0]] <= 1
+        }
 
     def group_of(self, family: int) -> int | None:
         """Return the group of a family; None if it is alone."""

@@ -170,3 +170,38 @@ def test_random_worlds_are_the_same_where_everything_is_asked(
             assert reasons.items() <= all_reasons.items(), f"seed {seed}, round {number}"
         saved += asked_of_all - asked
     assert saved > 0
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_many_former_refusals_close_the_same_rows_as_one_by_one(
+    monkeypatch: pytest.MonkeyPatch, seed: int
+) -> None:
+    rng = random.Random(seed)
+    backlog = Backlog(
+        replace(a_request(rng, number), priority=rng.randint(0, 2), queue="a") for number in range(1, 200)
+    )
+    cache = RefusalCache()
+    for row in rng.sample(range(len(backlog)), 120):
+        family, count, duration = backlog.request_kind(row)
+        bound = family, max(1, count - rng.randint(0, 1)), duration + rng.randint(-60, 1), rng.randint(0, 2)
+        (cache.ever if rng.random() < 0.2 else cache.now).append(bound)
+    assert backlog.request_kinds().alone, "nothing is tested"
+
+    def closed() -> list[tuple[bool, bool]]:
+        known = Refusals(PendingQueue("a", backlog, refusal_cache=cache), CycleContext(NOW))
+        return [(known.open[row], known.possible[row]) for row in range(len(backlog))]
+
+    one_by_one = closed()
+    monkeypatch.setattr(refusals, "_FEW", 0)
+    together = closed()
+    assert together == one_by_one
+    assert len({*together}) > 1
+
+
+def test_work_that_had_its_turn_is_closed() -> None:
+    had, left, other = (a_workload(name, namespace=name[0]) for name in ("a1", "a2", "b1"))
+    context = CycleContext(NOW)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(type(context.turns), "asked_before", {"a": {had.id, WorkloadId(99_999)}})
+        known = Refusals(PendingQueue("default", Backlog([had, left, other])), context)
+    assert [known.open[row] for row in range(3)] == [False, True, True]
