@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator
 
 import pytest
@@ -99,6 +100,30 @@ async def test_slow_answers_to_one_namespace_leave_time_for_another(
 
     assert [len(each) for each in left] == [6, 2, 0]
     assert other not in left[0]
+
+
+async def test_others_get_turns_while_much_work_is_read(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await bench.submit(*(job(f"w{number}", number % 4 + 1, "8") for number in range(8)))
+    turns = 0
+
+    async def count() -> None:
+        nonlocal turns
+        while True:
+            await asyncio.sleep(0)
+            turns += 1
+
+    async def turns_of_check() -> int:
+        before = turns
+        await cache(bench).check([each.id for each in bench.ledger.all()])
+        return turns - before
+
+    others = asyncio.create_task(count())
+    at_once = await turns_of_check()
+    monkeypatch.setattr(satisfiability, "_PART", 1)
+    assert await turns_of_check() >= at_once + 8
+    others.cancel()
 
 
 class SlowClock:
