@@ -116,9 +116,10 @@ class Doctor:
         """Leave out the FluxJobs that wait for their turn. A sweep has just enqueued all, so that is asked
         after the last look: those of little work are written by then.
         """
-        if not any(finding.what is Difference.NO_FLUXJOB for finding in findings):
+        unshown = {finding.about for finding in findings if finding.what is Difference.NO_FLUXJOB}
+        if not unshown:
             return findings
-        due = {workload.ref for workload in self._ledger.all() if self._fluxjob_due(workload)}
+        due = {each.ref for each in self._ledger.all() if each.ref in unshown and self._fluxjob_due(each)}
         return [each for each in findings if each.what is not Difference.NO_FLUXJOB or each.about not in due]
 
     async def repair(self, findings: Sequence[Finding]) -> None:

@@ -109,6 +109,8 @@ class FluxJobWriter:
         self._keys: WorkQueue[WorkloadId] = WorkQueue("fluxjobs")
         self._pace = FluxJobPace(caches, ledger, lambda: self._keys.delayed)
         self._created: dict[WorkloadId, ObjectMeta] = {}
+        """Once the caches have a FluxJob, their metadata stands here: a second copy of each would take
+        more than a kilobyte as long as its work waits."""
         self._equal: dict[WorkloadId, tuple[Workload, FluxJob]] = {}
         """What was compared and is equal: as long as both are the same objects,
         a resync need not compare them."""
@@ -156,8 +158,9 @@ class FluxJobWriter:
         """True if the FluxJob of a workload is still to be written, and that did not fail;
         or if it was, and the caches have not seen it.
         """
-        unseen = workload.id in self._created and self._caches.fluxjob_of(workload.uid) is None
-        return unseen or self._keys.is_due(workload.id)
+        return self._keys.is_due(workload.id) or (
+            workload.id in self._created and self._caches.fluxjob_of(workload.uid) is None
+        )
 
     async def _find_ended(self, uids: list[str]) -> None:
         """Enqueue workloads whose end was stored by a process that ended before it wrote the FluxJob."""
@@ -194,6 +197,8 @@ class FluxJobWriter:
         if workload is None:
             return
         _share_text(change.obj, workload)
+        if change.new is not None and workload.id in self._created:
+            self._created[workload.id] = change.new.metadata
         if change.kind is ChangeKind.DELETED:
             self._created.pop(workload.id, None)
             self._keys.add(workload.id)
@@ -300,7 +305,9 @@ class FluxJobWriter:
             return _NO_NAME_S
         reach(CrashPoint.FLUXJOB_CREATED)
         if not workload.state.ended:
-            self._created[workload.id] = created.metadata
+            present = self._caches.fluxjob_of(workload.uid)
+            seen = present is not None and present.metadata.uid == created.metadata.uid
+            self._created[workload.id] = present.metadata if present and seen else created.metadata
         return (
             None
             if created.status == status

@@ -501,3 +501,21 @@ async def test_a_fluxjob_is_due_until_the_caches_have_it(
             await asyncio.sleep(0)
             assert writer.is_due(WAITING), "it is created and not seen"
         await until(lambda: not writer.is_due(WAITING))
+
+
+async def test_the_metadata_of_a_created_fluxjob_are_kept_once(
+    memory: MemoryApi, ledger: RecordingLedger, events: RecordedEvents
+) -> None:
+    caches = managed_caches(memory)
+    writer = FluxJobWriter(memory.api, caches, ledger, events.recorder, {})
+
+    def kept_once() -> bool:
+        present = caches.fluxjob_of(WAITING.uid)
+        return present is not None and writer._created.get(WAITING.id) is present.metadata
+
+    async with running(subscribed(writer, caches, ledger).run()):
+        ledger.put(WAITING)
+        await until(kept_once)
+        ledger.put(replace(WAITING, reason=Reason.RESERVATION))
+        await until(lambda: status(memory).get("reason") == "Reservation")
+        assert kept_once()
