@@ -12,6 +12,7 @@ too. So is a queue of ten thousand different requests answered by some hundred q
 from __future__ import annotations
 
 import hashlib
+import sys
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -138,7 +139,10 @@ def _text(parts: list[Any]) -> str:
 
 
 def _short(text: bytes) -> str:
-    return text.decode() if len(text) <= _LONGEST else hashlib.sha256(text).hexdigest()
+    """Return the one copy of a text, or of its digest: all who keep a demand as long as its work waits share
+    it.
+    """
+    return sys.intern(text.decode() if len(text) <= _LONGEST else hashlib.sha256(text).hexdigest())
 
 
 def _labelled(resource: Mapping[str, Any]) -> bool:
@@ -188,4 +192,4 @@ def _add(amounts: Counter[str], resource: Mapping[str, Any], times: int) -> None
         for member in members:
             _add(amounts, member, count)
     else:
-        amounts[str(resource.get("type"))] += count
+        amounts[sys.intern(str(resource.get("type")))] += count

@@ -36,6 +36,12 @@ def test_long_requests_are_of_one_family_if_they_differ_in_their_count_alone() -
     assert one.family == two.family != other.family
 
 
+def test_equal_families_and_groups_are_one_text_in_memory() -> None:
+    one, two = (demand_of(request(count, 2)) for count in (1, 2))
+    assert one.family is two.family
+    assert one.group is two.group
+
+
 def test_a_family_takes_little_memory_however_long_the_request_is() -> None:
     assert len(demand_of(request(1, 500)).family) == 64
     assert len(demand_of("[" * 5_000).family) == 64
