@@ -68,6 +68,10 @@ _WAITS_AT_ONCE = 100
 """Of all work together, an Event about a first wait may be sent five times a second,
 and so many after a quiet while."""
 _WAITS_LATER_S = 30.0
+_MOST_LATER = 1_000
+"""Work that asks again after that time, if its first wait could not be reported: more than the rate allows.
+The rest asks in the next sweep; a timer for each of a hundred thousand takes 40 MB, and 2 s of CPU each time.
+"""
 _DROPPED_LATER_S = 60.0
 _LONGEST_NODES = 200
 
@@ -280,7 +284,7 @@ class EventReporter:
         if any(event.notes_wait for event in events) and not self._waits.take(
             asyncio.get_running_loop().time()
         ):
-            return _WAITS_LATER_S
+            return _WAITS_LATER_S if self._keys.delayed < _MOST_LATER else None
         subjects = subjects_of(workload, self._caches, self._ledger.allocation(workload.id)) if events else []
         taken = [
             self._recorder.record(subject, event.reason, event.message, severity=event.severity)

@@ -18,6 +18,7 @@ from fluxqueue.api.fluxjobs import Reason, State
 from fluxqueue.queue.model.estimates import Estimate
 from fluxqueue.queue.model.records import FluxionJobId, WorkloadId
 from fluxqueue.queue.status import events as module
+from fluxqueue.queue.status.event_budget import EventBudget
 from fluxqueue.queue.status.events import EventReporter
 
 IMPOSSIBLE = a_workload("lammps", uid="job-uid", reason=Reason.UNSATISFIABLE, message="no node has 99 cpu")
@@ -158,6 +159,25 @@ async def test_of_many_first_waits_the_first_hundred_are_reported_at_once(
     await until(lambda: len(events.events) >= 100)
     await until(lambda: not len(reporter._keys))
     assert 100 <= len(events.events) < 150
+
+
+async def test_of_very_many_first_waits_some_are_tried_again_soon_and_the_others_in_the_next_sweep(
+    ledger: RecordingLedger, events: RecordedEvents, reporter: EventReporter, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "_MOST_LATER", 50)
+    waiting = replace(IMPOSSIBLE, reason=Reason.WAITING_FOR_NODES)
+    reporter.resync()
+    for number in range(300):
+        ledger._put_workload(replace(waiting, id=WorkloadId(number + 1)))
+    ledger.now += timedelta(minutes=1)
+    reporter.resync()
+    await until(lambda: len(events.events) >= 100)
+    await until(lambda: not len(reporter._keys))
+    assert 50 <= reporter._keys.delayed <= 50 + 4
+    told = len(events.events)
+    reporter._waits = EventBudget(0.2, 100)
+    reporter.resync()
+    await until(lambda: len(events.events) >= told + 100)
 
 
 async def test_a_burst_that_waits_costs_one_event_each_however_its_starts_move(
