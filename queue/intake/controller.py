@@ -120,6 +120,10 @@ class IntakeController:
         self._dependencies.resync()
         self._watch.resync()
 
+    def is_due(self, uid: str) -> bool:
+        """True if an object waits for its turn to be read."""
+        return self._keys.is_due(uid)
+
     def enqueue(self, uid: str) -> None:
         """Have one object read again."""
         self._keys.add(uid)

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from fluxqueue.queue.intake.controller import IntakeController
 from fluxqueue.queue.leadership.context import Controller, LeaderContext
 from fluxqueue.queue.leadership.planning import Capacity
 from fluxqueue.queue.recovery.adoption import adopt_released
@@ -42,6 +43,7 @@ def make_sweeper(
         Of the leader; the doctor compares others with it.
     """
     caches, ledger = context.caches, context.ledger
+    intakes = [each for each in controllers if isinstance(each, IntakeController)]
     writers = [each for each in controllers if isinstance(each, FluxJobWriter)]
     doctor = Doctor(
         context.api,
@@ -52,6 +54,7 @@ def make_sweeper(
         scheduler_lease,
         clock.compare,
         lambda workload: any(writer.is_due(workload) for writer in writers),
+        lambda uid: any(intake.is_due(uid) for intake in intakes),
     )
     pruner = Pruner(
         ledger,

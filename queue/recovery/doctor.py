@@ -12,12 +12,13 @@ filled again, and every object and row is compared again.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from datetime import datetime
 
 import structlog
 
 from fluxqueue.api.clusterobjects import LeaseSpec
+from fluxqueue.api.metadata import ObjectMeta
 from fluxqueue.api.nodes import Node
 from fluxqueue.api.pods import Pod
 from fluxqueue.fluxion.errors import FluxionError
@@ -43,7 +44,7 @@ _BETWEEN_S = 1.0
 _IN_GRAPH = (Difference.GRAPH_JOBS, Difference.GRAPH_NODES, Difference.GRAPH_FOREIGN)
 
 
-def _nothing_due(_workload: Workload) -> bool:
+def _nothing_due(_asked: object) -> bool:
     return False
 
 
@@ -59,9 +60,9 @@ class Doctor:
         Namespace and name of the Lease of our own scheduler; None where it is not installed.
     compare_clocks
         Returns by how many seconds each clock is ahead of the time of day.
-    fluxjob_due
-        True if the FluxJob of a workload waits for its turn to be written: among very much work that takes
-        minutes, and nothing is to be repaired.
+    fluxjob_due, job_due
+        True if the FluxJob of a workload waits for its turn to be written, or a Job (by its uid) to be taken
+        into the queue: among very much work that takes minutes, and nothing is to be repaired.
     """
 
     def __init__(
@@ -74,6 +75,7 @@ class Doctor:
         scheduler: tuple[str, str] | None = None,
         compare_clocks: Callable[[], Awaitable[Mapping[str, float]]] | None = None,
         fluxjob_due: Callable[[Workload], bool] = _nothing_due,
+        job_due: Callable[[str], bool] = _nothing_due,
     ) -> None:
         self._api = api
         self._compare_clocks = compare_clocks
@@ -83,6 +85,7 @@ class Doctor:
         self._graph = graph
         self._foreign = foreign
         self._fluxjob_due = fluxjob_due
+        self._job_due = job_due
 
     async def examine(
         self, *, looks: int = 2, from_api: bool = True, thorough: bool = True, pending: bool = True
@@ -113,14 +116,26 @@ class Doctor:
         return self._without_due(findings)
 
     def _without_due(self, findings: list[Finding]) -> list[Finding]:
-        """Leave out the FluxJobs that wait for their turn. A sweep has just enqueued all, so that is asked
-        after the last look: those of little work are written by then.
+        """Leave out the FluxJobs and Jobs that wait for their turn. A sweep has just enqueued all, so that is
+        asked after the last look: little work had its turn by then.
         """
         unshown = {finding.about for finding in findings if finding.what is Difference.NO_FLUXJOB}
-        if not unshown:
-            return findings
-        due = {each.ref for each in self._ledger.all() if each.ref in unshown and self._fluxjob_due(each)}
-        return [each for each in findings if each.what is not Difference.NO_FLUXJOB or each.about not in due]
+        unknown = {finding.about for finding in findings if finding.what is Difference.UNKNOWN_OBJECT}
+        due: set[tuple[Difference, str]] = set()
+        if unshown:
+            rows = (row for row in self._ledger.all() if row.ref in unshown)
+            due |= {(Difference.NO_FLUXJOB, row.ref) for row in rows if self._fluxjob_due(row)}
+        if unknown:
+            refs = ((f"Job {each.namespace}/{each.name}", each.uid) for each in self._job_metadata())
+            due |= {
+                (Difference.UNKNOWN_OBJECT, ref)
+                for ref, uid in refs
+                if ref in unknown and (self._job_due(uid) or self._ledger.by_uid(uid) is not None)
+            }
+        return [finding for finding in findings if (finding.what, finding.about) not in due]
+
+    def _job_metadata(self) -> Iterator[ObjectMeta]:
+        return (job.metadata for job in self._caches.jobs.list())
 
     async def repair(self, findings: Sequence[Finding]) -> None:
         """Repair tables, memory and graph, and count the findings;

@@ -80,12 +80,18 @@ class Batches(Generic[K]):
         self._later: dict[K, None] = {}
         self._failures: dict[K, int] = {}
         self._paused: dict[K, asyncio.TimerHandle] = {}
+        self._working: frozenset[K] = frozenset()
         self._not_empty = asyncio.Event()
         self._due: asyncio.TimerHandle | None = None
         """Hands out the keys that are not urgent."""
 
     def __len__(self) -> int:
         return len(self._keys) + len(self._later)
+
+    def is_due(self, key: K) -> bool:
+        """True if a key waits for its batch or is being worked on, and did not fail last."""
+        waits = key in self._keys or key in self._later or key in self._working
+        return waits and key not in self._failures
 
     def add(self, key: K) -> None:
         """Add a key, unless it is in the queue; a key that failed still waits for its pause to end."""
@@ -160,6 +166,7 @@ class Batches(Generic[K]):
             )
             if not self:
                 self._not_empty.clear()
+            self._working = frozenset(batch)
             try:
                 await self._carry_out(batch, work)
             except DatabaseUnavailable as error:
@@ -176,6 +183,7 @@ class Batches(Generic[K]):
                 delay_s = min(delay_s * 2, _LONGEST_DELAY_S)
             else:
                 delay_s = _FIRST_DELAY_S
+            self._working = frozenset()
             next_at = loop.time() + (self._pace_s if urgent else min(self._pace_s, _LATER_PACE_S))
 
     async def _carry_out(self, batch: Sequence[K], work: Callable[[list[K]], Awaitable[None]]) -> None:

@@ -7,8 +7,10 @@ from typing import Any, cast
 
 import msgspec
 import pytest
-from support.builders import make_pod
-from support.queue_builders import EPOCH, a_pod, a_workload
+from support.builders import make_job, make_pod
+from support.controller_bench import managed_caches
+from support.memory_api import MemoryApi
+from support.queue_builders import EPOCH, a_job, a_pod, a_workload
 from support.recording_ledger import RecordingLedger
 
 from fluxqueue.api.clusterobjects import Lease
@@ -93,22 +95,41 @@ async def test_no_lease_is_read_if_the_scheduler_is_not_installed() -> None:
     assert await doctor(None, None).scheduler_state([WAITS]) is SchedulerState.ABSENT
 
 
-async def test_a_fluxjob_that_waits_for_its_turn_is_no_difference(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_what_waits_for_its_turn_is_no_difference(monkeypatch: pytest.MonkeyPatch) -> None:
     waits, fails = a_workload("waits"), a_workload("fails")
-    found = [Finding(Difference.NO_FLUXJOB, each.ref, "it has no FluxJob") for each in (waits, fails)]
-    found.append(Finding(Difference.NO_REASON, waits.ref, "it waits without a reason"))
-    ledger = RecordingLedger((waits, None), (fails, None))
+    unread, taken, lost = (
+        a_job(make_job(name), uid=uid)
+        for name, uid in (("unread", "unread-uid"), ("waits", waits.uid), ("lost", "lost-uid"))
+    )
+    due = [
+        Finding(Difference.NO_FLUXJOB, waits.ref, "it has no FluxJob"),
+        Finding(Difference.UNKNOWN_OBJECT, "Job default/unread", "it is not in the queue"),
+        Finding(
+            Difference.UNKNOWN_OBJECT,
+            "Job default/waits",
+            "it was taken in after the look",
+        ),
+    ]
+    others = [
+        Finding(Difference.NO_FLUXJOB, fails.ref, "it has no FluxJob"),
+        Finding(Difference.NO_REASON, waits.ref, "it waits without a reason"),
+        Finding(Difference.UNKNOWN_OBJECT, "Job default/lost", "it is not in the queue"),
+    ]
+    caches = managed_caches(MemoryApi())
+    for job in (unread, taken, lost):
+        caches.jobs.apply(job)
     doctor = Doctor(
         cast(Api, None),
-        cast(Caches, None),
-        ledger,
+        caches,
+        RecordingLedger((waits, None), (fails, None)),
         cast(GraphKeeper, None),
         cast(ForeignPods, None),
-        fluxjob_due=lambda workload: workload.uid == waits.uid,
+        fluxjob_due=lambda workload: workload is waits,
+        job_due=lambda uid: uid == "unread-uid",
     )
 
     async def look(**_kinds: bool) -> list[Finding]:
-        return found
+        return [*due, *others]
 
     monkeypatch.setattr(doctor, "_look", look)
-    assert await doctor.examine(looks=1) == found[1:]
+    assert await doctor.examine(looks=1) == others

@@ -185,3 +185,25 @@ async def test_a_key_is_in_the_lane_of_who_is_more_urgent() -> None:
     async with running(batches, worker):
         await worker.until(lambda: len(worker.done) == 3)
     assert worker.batches == [["c", "a", "b"]]
+
+
+async def test_a_key_is_due_until_its_batch_ends_unless_it_failed() -> None:
+    batches: Batches[str] = Batches("due")
+    seen: list[bool] = []
+
+    async def work(batch: list[str]) -> None:
+        seen.extend(batches.is_due(key) for key in batch)
+        if "bad" in batch:
+            raise ValueError("bad")
+
+    batches.add_later("later")
+    batches.add("bad")
+    assert batches.is_due("later")
+    assert batches.is_due("bad")
+    task = asyncio.create_task(batches.run(work, limit=LIMIT))
+    async with asyncio.timeout(60):
+        while batches.is_due("later") or batches.is_due("bad"):
+            await asyncio.sleep(0.01)
+    task.cancel()
+    await asyncio.gather(task, return_exceptions=True)
+    assert all(seen[:2])
