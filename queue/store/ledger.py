@@ -79,6 +79,8 @@ _DUE_AT_ONCE = 200
 """Releases that are claimed by one transaction."""
 _TOLD_AT_ONCE = 200
 """Workloads of which the listeners are told before others get a turn."""
+_REASONS_AT_ONCE = 1_000
+"""Reasons that are written by one transaction: each is told to all listeners, in one step."""
 _JOBIDS_AHEAD = 50
 """Job ids that are read before they are needed. Those that a process leaves over are never used."""
 
@@ -215,20 +217,33 @@ class Ledger(LedgerTables):
 
     async def set_reasons(self, changes: Sequence[ReasonChange], *, live: bool = False) -> None:
         """Write why workloads wait, or (`live`) what is wrong with those that hold nodes; unchanged reasons
-        cost nothing.
+        cost nothing. Very many are written in parts, but for those that somebody else changed meanwhile.
 
         A reason that Postgres does not store is reported, and the workload keeps the one that it has.
         """
-        if changes := [change for change in changes if self._differs(change)]:
+        changes = [*{each.workload: each for each in changes if self._differs(each)}.values()]
+        before = [self._reason(change) for change in changes]
+        for first in range(0, len(changes), _REASONS_AT_ONCE):
+            behind = first + _REASONS_AT_ONCE
+            part = [
+                change
+                for change, known in zip(changes[first:behind], before[first:behind], strict=True)
+                if self._reason(change) == known
+            ]
+            if not part:
+                continue
             try:
-                await self._change_each(self._store.set_reasons, changes, live=live)
+                await self._change_each(self._store.set_reasons, part, live=live)
             except Unstorable as error:
                 OBJECT_FAILURES.labels("reasons").inc()
                 log.error("reason.unstorable", error=str(error))
 
-    def _differs(self, change: ReasonChange) -> bool:
+    def _reason(self, change: ReasonChange) -> tuple[Reason, str] | None:
         workload = self.get(change.workload)
-        return workload is not None and (workload.reason, workload.message) != (change.reason, change.message)
+        return None if workload is None else (workload.reason, workload.message)
+
+    def _differs(self, change: ReasonChange) -> bool:
+        return self._reason(change) not in (None, (change.reason, change.message))
 
     async def set_requeue_states(self, changes: Mapping[WorkloadId, RequeueState]) -> None:
         """Write the requeue states of workloads; their next match depends on them.
