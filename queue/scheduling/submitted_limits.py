@@ -13,6 +13,7 @@ from __future__ import annotations
 import sys
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Mapping
+from datetime import datetime
 from functools import lru_cache
 from operator import attrgetter
 
@@ -23,6 +24,9 @@ from fluxqueue.queue.scheduling.limit_scopes import OverLimit
 from fluxqueue.queue.store.ledger import Ledger
 
 __all__ = ["SubmittedLimits", "beyond_submitted"]
+
+_Place = tuple[str, str, datetime, bool]
+"""Topmost account with a limit, account, submit time, and whether it has nodes: what counts of a workload."""
 
 
 def _has_nodes(workload: Workload) -> bool:
@@ -66,7 +70,7 @@ class SubmittedLimits:
         """The topmost account with a limit over each account that has one."""
         self._least: dict[str, int] = {}
         """The least limit of all below it."""
-        self._top_of: dict[WorkloadId, str] = {}
+        self._place_of: dict[WorkloadId, _Place] = {}
         self._below: defaultdict[str, set[WorkloadId]] = defaultdict(set)
         self._changed: set[str] = set()
         self._beyond: dict[str, dict[WorkloadId, OverLimit]] = {}
@@ -84,7 +88,7 @@ class SubmittedLimits:
 
     def _begin_again(self, accounts: AccountTree) -> None:
         self._accounts, self._all = accounts, {}
-        for known in (self._tops, self._least, self._top_of, self._below, self._changed, self._beyond):
+        for known in (self._tops, self._least, self._place_of, self._below, self._changed, self._beyond):
             known.clear()
         for name in accounts.accounts:
             if limits := _limits_over(name, accounts):
@@ -103,20 +107,28 @@ class SubmittedLimits:
         return _beyond((row for row in rows if row is not None), self._accounts, _has_nodes)
 
     def workload_changed(self, workload_id: WorkloadId) -> None:
-        """Record to which limit a workload counts, and that something changed there."""
+        """Record to which limit a workload counts, and that something changed there that counts:
+        each cycle gives many other reasons.
+        """
         if not self._tops:
             return
-        workload, former = self._ledger.get(workload_id), self._top_of.get(workload_id)
+        workload, former = self._ledger.get(workload_id), self._place_of.get(workload_id)
         top = self._tops.get(workload.account) if workload is not None else None
+        place = (
+            (top, workload.account, workload.submitted_at, _has_nodes(workload))
+            if workload is not None and top is not None
+            else None
+        )
+        if place == former:
+            return
         if former is not None:
-            self._changed.add(former)
-            if former != top:
-                del self._top_of[workload_id]
-                self._below[former].remove(workload_id)
-        if top is not None:
-            self._changed.add(top)
-            self._top_of[workload_id] = top
-            self._below[top].add(workload_id)
+            self._changed.add(former[0])
+            self._below[former[0]].remove(workload_id)
+            del self._place_of[workload_id]
+        if place is not None:
+            self._changed.add(place[0])
+            self._below[place[0]].add(workload_id)
+            self._place_of[workload_id] = place
 
 
 def _limits_over(account: str, accounts: AccountTree) -> tuple[Account, ...]:

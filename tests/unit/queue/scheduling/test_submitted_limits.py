@@ -111,6 +111,10 @@ def test_only_accounts_whose_work_changed_are_looked_at(monkeypatch: pytest.Monk
     monkeypatch.setattr(submitted_limits, "_beyond", counted)
     assert len(kept.beyond(tree)) == 40
     assert found == ["physics"] * 50, "bio has less than it may"
+    for row in rows:
+        ledger.put(replace(row, message="no node is free"))
+    kept.beyond(tree)
+    assert found == ["physics"] * 50, "another reason changes nothing"
     ledger.put(work("bio", 99))
     assert len(kept.beyond(tree)) == len(kept.beyond(tree)) == 40
     assert len(found) == 50
