@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from sys import intern
 from typing import Any, TypeVar
 
 import msgspec
@@ -113,15 +114,15 @@ def shares_of(text: bytes) -> tuple[NodeShare, ...]:
 
 
 def workload_of(row: Row) -> Workload:
-    """Read a row of ``workload`` or ``history``."""
+    """Read a row of ``workload`` or ``history``. What many rows have in common is one text in memory."""
     return Workload(
         id=WorkloadId(row["id"]),
         uid=row["uid"],
-        api_version=row["api_version"],
-        kind=row["kind"],
-        namespace=row["namespace"],
+        api_version=intern(row["api_version"]),
+        kind=intern(row["kind"]),
+        namespace=intern(row["namespace"]),
         name=row["name"],
-        queue=row["queue"],
+        queue=intern(row["queue"]),
         priority=row["priority"],
         jobspec=row["jobspec"],
         shape=row["shape"],
@@ -143,8 +144,8 @@ def workload_of(row: Row) -> Workload:
         jobid=row["jobid"],
         hosts=row["hosts"],
         overrides=_overrides_of(row.get("overrides")),
-        account=row.get("account", ""),
-        submitted_by=row.get("submitted_by", ""),
+        account=intern(row.get("account", "")),
+        submitted_by=intern(row.get("submitted_by", "")),
         done_indexes=row.get("done_indexes", ""),
         requeue_state=requeue_state_of(row.get("requeue_state")),
         start_conditions=_start_conditions_of(row.get("start_conditions")),
