@@ -41,6 +41,8 @@ _WORDS = re.compile(r"[^\s,;:]+(?::\d\d)*Z?")
 _RESERVED = "reserved for it from"
 _MOST_TOLD = 10_000
 """Workloads that get the reason in a cycle that they wait for a limit."""
+_MOST_GENERAL = 5_000
+"""Workloads that get a general reason in a cycle: each is refined in some steps, of 20 µs in all."""
 
 
 class WaitReasons:
@@ -256,18 +258,25 @@ class WaitReasons:
         }
         self._unexplained |= self._outages.outdated(self._backlogs)
         self._unexplained |= {workload_id for workload_id in self._unchecked if workload_id in self._backlogs}
-        for workload_id in self._unexplained - explained:
-            workload = self._ledger.get(workload_id)
-            if workload is not None and workload.state is State.PENDING:
-                text = (
-                    self._told_reservation(held[workload_id])
-                    if workload_id in held
-                    else _in_general(workload, cycle.disciplines)
-                )
-                changes.append(
-                    ReasonChange(workload=workload_id, reason=Reason.WAITING_FOR_NODES, message=text)
-                )
+        for workload in self._next_unexplained(explained):
+            text = (
+                self._told_reservation(held[workload.id])
+                if workload.id in held
+                else _in_general(workload, cycle.disciplines)
+            )
+            changes.append(ReasonChange(workload=workload.id, reason=Reason.WAITING_FOR_NODES, message=text))
         return changes
+
+    def _next_unexplained(self, explained: Collection[WorkloadId]) -> list[Workload]:
+        """Return the work that gets a general reason, first what has none.
+        A change of nodes may concern all work: what is left is for the next cycles.
+        """
+        rows = map(self._ledger.get, self._unexplained.difference(explained))
+        waiting = [row for row in rows if row is not None and row.state is State.PENDING]
+        if len(waiting) > _MOST_GENERAL:
+            self._untold = True
+            waiting.sort(key=lambda row: row.reason is not Reason.NONE)
+        return waiting[:_MOST_GENERAL]
 
     def _told_reservation(self, reservation: HeldReservation) -> str:
         """Return what is said of a workload's reservation, and note that it is."""

@@ -21,7 +21,7 @@ from fluxqueue.api.nodes import Node
 from fluxqueue.queue.model.changes import Ending
 from fluxqueue.queue.model.jobspecs import SizedPods, jobspec_of, shape_of
 from fluxqueue.queue.model.records import NewWorkload
-from fluxqueue.queue.scheduling import satisfiability
+from fluxqueue.queue.scheduling import satisfiability, wait_reasons
 from fluxqueue.queue.scheduling.policies.refusals import EXPLAINED
 
 IN_GENERAL = "its request does not fit now: smaller or shorter requests of its kind wait too"
@@ -93,6 +93,19 @@ async def test_the_first_of_a_queue_are_told_figures_and_the_others_that_smaller
         "no node has 6.002 cpu free: the most free is 3 cpu",
     ]
     assert messages[EXPLAINED - 1 :] == [IN_GENERAL] * 20
+
+
+async def test_much_work_gets_general_reasons_in_several_cycles_what_has_none_first(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(wait_reasons, "_MOST_GENERAL", 8)
+    names = [f"w{number:03}" for number in range(EXPLAINED + 20)]
+    await bench.submit(*(sized(name, 6_000 + number, 1_024) for number, name in enumerate(names)))
+    told = []
+    for _ in range(3):
+        await bench.cycle()
+        told.append(sum(bench.row(name).message == IN_GENERAL for name in names))
+    assert told == [8, 16, 20]
 
 
 async def test_what_can_never_start_is_told_so_wherever_it_waits(
