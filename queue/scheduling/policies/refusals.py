@@ -20,8 +20,8 @@ the matcher's own answer (no refusal of another family holds for them), and how 
 _MOST_IN_GROUP = 128
 """Refusals that are compared with their whole group.
 Of requests of which none is the larger one, all are asked about anyway."""
-_FEW = 64
-"""Former refusals that are applied one by one."""
+_KINDS_EACH = 50
+"""To apply a former refusal by itself takes as long as to find of so many kinds whether they are alone."""
 
 
 class Refusals:
@@ -169,7 +169,7 @@ class Refusals:
         """Close the rows that former refusals close. Of requests that cannot be compared there may be as many
         refusals as rows, so those that hold for one kind alone are applied together.
         """
-        alone = self._kinds.alone if len(bounds) > _FEW else {}
+        alone = self._kinds.alone if len(bounds) * _KINDS_EACH > len(self._kinds.families) else {}
         firsts: dict[int, int] = {}
         of_one_kind: list[tuple[int, int, int, int]] = []
         for bound in bounds:

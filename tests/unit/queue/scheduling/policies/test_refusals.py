@@ -191,8 +191,9 @@ def test_many_former_refusals_close_the_same_rows_as_one_by_one(
         known = Refusals(PendingQueue("a", backlog, refusal_cache=cache), CycleContext(NOW))
         return [(known.open[row], known.possible[row]) for row in range(len(backlog))]
 
+    monkeypatch.setattr(refusals, "_KINDS_EACH", 0)
     one_by_one = closed()
-    monkeypatch.setattr(refusals, "_FEW", 0)
+    monkeypatch.setattr(refusals, "_KINDS_EACH", 1_000)
     together = closed()
     assert together == one_by_one
     assert len({*together}) > 1
