@@ -25,6 +25,7 @@ from fluxqueue.api.turns import CallerTurns
 from fluxqueue.dashboard.access import Right, tokens_of
 from fluxqueue.dashboard.settings import QueueAddress
 from fluxqueue.dashboard.viewers import not_in_his_name
+from fluxqueue.kube.bodies import read_body
 from fluxqueue.kube.errors import ApiError, Forbidden, NotFound
 from fluxqueue.kube.kinds import PODS
 from fluxqueue.kube.transport import Api
@@ -218,12 +219,10 @@ class Questions:
                 allow_redirects=False,
             ) as response,
         ):
-            data = bytearray()
-            async for chunk in response.content.iter_any():
-                data += chunk
-                if len(data) > _MOST_BYTES:
-                    raise NoAnswer("the answer is too large: ask for fewer days")
-            answer = _object(bytes(data))
+            data = await read_body(response, _MOST_BYTES)
+            if len(data) > _MOST_BYTES:
+                raise NoAnswer("the answer is too large: ask for fewer days")
+            answer = _object(data)
             if response.status != 200:
                 raise NoAnswer(str(answer.get("error") or f"the queue answers with HTTP {response.status}"))
             return answer

@@ -43,6 +43,7 @@ from aiohttp.connector import Connection
 from multidict import CIMultiDict
 
 from fluxqueue.kube.backoff import jittered_s
+from fluxqueue.kube.bodies import read_body
 from fluxqueue.kube.credentials import Credentials
 from fluxqueue.kube.errors import (
     ApiError,
@@ -374,19 +375,14 @@ async def _read(response: aiohttp.ClientResponse, request: Request) -> bytes:
     """Read a response; one that is too long is not read to its end."""
     if not request.most_bytes:
         return await response.read()
-    chunks: builtins.list[bytes] = []
-    size = 0
-    async for chunk in response.content.iter_any():
-        size += len(chunk)
-        if size > request.most_bytes:
-            response.close()
-            raise TooLong(
-                response.status,
-                "TooLong",
-                f"{request.action}: the response has more than {request.most_bytes} bytes",
-            )
-        chunks.append(chunk)
-    return b"".join(chunks)
+    body = await read_body(response, request.most_bytes)
+    if len(body) > request.most_bytes:
+        raise TooLong(
+            response.status,
+            "TooLong",
+            f"{request.action}: the response has more than {request.most_bytes} bytes",
+        )
+    return body
 
 
 def _pause_s(error: ApiError, request: Request, failures: int) -> float | None:
@@ -436,15 +432,10 @@ def _aborted_on_exit(response: aiohttp.ClientResponse) -> Iterator[None]:
 
 async def _refusal(response: aiohttp.ClientResponse, action: str) -> ApiError:
     """Return the exception for an error; of a body that is too long only the beginning is read."""
-    body = bytearray()
-    async for chunk in response.content.iter_any():
-        body += chunk
-        if len(body) > _MOST_OF_REFUSAL:
-            response.close()
-            break
+    body = await read_body(response, _MOST_OF_REFUSAL)
     return decode_error(
         response.status,
-        bytes(body[:_MOST_OF_REFUSAL]),
+        body[:_MOST_OF_REFUSAL],
         action=action,
         retry_after=response.headers.get("Retry-After"),
     )

@@ -20,6 +20,7 @@ import aiohttp
 import msgspec
 
 from fluxqueue.api.texts import brief
+from fluxqueue.kube.bodies import read_body
 from fluxqueue.queue.model.idleness import IdleRules, PodName
 
 __all__ = ["MOST_BYTES", "MOST_SERIES", "NoAnswer", "ask_use", "use_in"]
@@ -126,7 +127,7 @@ def _number(text: str) -> float:
     return math.inf if math.isnan(value) else value
 
 
-def _error_in(body: bytes | bytearray) -> str:
+def _error_in(body: bytes) -> str:
     """Return what Prometheus says of a query that it refuses; empty if it is none who answers."""
     try:
         return f": {brief(msgspec.json.decode(body, type=_Answer).error, _LONGEST_ERROR)}"
@@ -150,11 +151,9 @@ async def _ask(rules: IdleRules) -> bytes:
             f"{address.url.rstrip('/')}/api/v1/query", params={"query": query}, allow_redirects=False
         ) as response,
     ):
-        body = bytearray()
-        async for chunk in response.content.iter_any():
-            body += chunk
-            if len(body) > MOST_BYTES:
-                raise NoAnswer(f"the answer has more than {MOST_BYTES} bytes")
+        body = await read_body(response, MOST_BYTES)
+        if len(body) > MOST_BYTES:
+            raise NoAnswer(f"the answer has more than {MOST_BYTES} bytes")
         if response.status != 200:
             raise NoAnswer(f"HTTP status {response.status}{_error_in(body)}")
-        return bytes(body)
+        return body
