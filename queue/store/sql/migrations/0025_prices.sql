@@ -23,6 +23,18 @@ AS $$
                 ELSE fluxqueue.cost_of_each(p_rates, p_begin, p_end) END
 $$;
 
+-- Those of some rates that came to count by the end of an allocation: prices that were stated far ahead would be stored with all that ended
+-- before, and make each report several times as expensive.
+CREATE FUNCTION fluxqueue.rates_until(p_rates jsonb, p_end timestamptz) RETURNS jsonb
+    LANGUAGE sql STABLE PARALLEL SAFE
+AS $$
+    SELECT CASE WHEN jsonb_array_length(p_rates) > 1 THEN
+                (SELECT jsonb_agg(r.rate ORDER BY r.n)
+                   FROM jsonb_array_elements(p_rates) WITH ORDINALITY AS r (rate, n)
+                  WHERE r.n = 1 OR (r.rate ->> 'since')::timestamptz < p_end)
+                ELSE p_rates END
+$$;
+
 -- The view of 0019, with rates and cost as its last columns.
 CREATE OR REPLACE VIEW fluxqueue.allocations AS
 SELECT a.jobid, a.workload, w.namespace, w.queue, a.granted_at, a.released_at, a.freed_at, jsonb_array_length(a.shares) AS nodes,

@@ -237,12 +237,7 @@ WITH wanted AS (
     INSERT INTO fluxqueue.ended_allocation (jobid, workload, namespace, queue, granted_at, released_at, freed_at, nodes, amounts, account,
                                              submitted_by, rates)
     SELECT jobid, replaced, namespace, queue, held_since, released_at, %(now)s::timestamptz, jsonb_array_length(shares),
-           fluxqueue.amounts_of(shares), account, submitted_by,
-           CASE WHEN jsonb_array_length(former_rates) > 1 THEN  -- as prune_allocations
-                (SELECT jsonb_agg(r.rate ORDER BY r.n)
-                   FROM jsonb_array_elements(former_rates) WITH ORDINALITY AS r (rate, n)
-                  WHERE r.n = 1 OR (r.rate ->> 'since')::timestamptz < %(now)s::timestamptz)
-                ELSE former_rates END
+           fluxqueue.amounts_of(shares), account, submitted_by, fluxqueue.rates_until(former_rates, %(now)s::timestamptz)
       FROM target
     ON CONFLICT DO NOTHING
 ), emptied AS (

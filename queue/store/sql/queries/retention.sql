@@ -22,9 +22,7 @@ WITH old AS (
 SELECT count(*) AS pruned FROM gone;
 
 -- prune_allocations --
--- After prune_slots: those without slots. What they had of nodes is recorded, and of their rates those that came to count: prices that were
--- stated far ahead would be stored with all that ended before, and make each report several times as expensive. Their workloads are found one
--- by one, as above.
+-- After prune_slots: those without slots. What they had of nodes is recorded. Their workloads are found one by one, as above.
 WITH old AS (
     SELECT ctid AS place, jobid FROM fluxqueue.allocation WHERE freed_at < %(before)s ORDER BY freed_at LIMIT %(allocations)s
 ), gone AS (
@@ -36,12 +34,7 @@ WITH old AS (
     INSERT INTO fluxqueue.ended_allocation (jobid, workload, namespace, queue, granted_at, released_at, freed_at, nodes, amounts, account,
                                              submitted_by, rates)
     SELECT g.jobid, g.workload, w.namespace, w.queue, g.granted_at, g.released_at, g.freed_at, jsonb_array_length(g.shares),
-           fluxqueue.amounts_of(g.shares), w.account, w.submitted_by,
-           CASE WHEN jsonb_array_length(g.rates) > 1 THEN
-                (SELECT jsonb_agg(r.rate ORDER BY r.n)
-                   FROM jsonb_array_elements(g.rates) WITH ORDINALITY AS r (rate, n)
-                  WHERE r.n = 1 OR (r.rate ->> 'since')::timestamptz < g.freed_at)
-                ELSE g.rates END
+           fluxqueue.amounts_of(g.shares), w.account, w.submitted_by, fluxqueue.rates_until(g.rates, g.freed_at)
       FROM gone g
      CROSS JOIN LATERAL (SELECT namespace, queue, account, submitted_by FROM fluxqueue.workload WHERE workload.id = g.workload LIMIT 1) w
     ON CONFLICT DO NOTHING
