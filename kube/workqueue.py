@@ -234,9 +234,11 @@ async def run_workers(
                 key = await queue.get()
             except ShutDown:
                 return
-            if not next(keys) % _IN_A_ROW:
-                await asyncio.sleep(0)  # keys that need no call would keep the rest of the process waiting
             try:
+                if not next(keys) % _IN_A_ROW:
+                    await asyncio.sleep(
+                        0
+                    )  # keys that need no call would keep the rest of the process waiting
                 again_s = await reconcile(key)
             except EndsProcess:
                 raise
