@@ -343,11 +343,13 @@ class StartupMonitor:
         None if nothing does, or if they still have time.
         """
         assert allocation.released_at is not None
-        job = self._caches.jobs.get_by_uid(workload.uid) if workload.kind == "Job" else None
-        had_s = (now - allocation.released_at).total_seconds()
+        due = (
+            workload.state is State.ALLOCATED
+            and (now - allocation.released_at).total_seconds() > self._start_timeout_s
+        )
+        job = self._caches.jobs.get_by_uid(workload.uid) if due and workload.kind == "Job" else None
         if job is not None and (acted_at := release_seen_at(job)) is not None:
-            had_s = min(had_s, (self._ledger.wall() - acted_at).total_seconds())
-        due = workload.state is State.ALLOCATED and had_s > self._start_timeout_s
+            due = (self._ledger.wall() - acted_at).total_seconds() > self._start_timeout_s
         if (refused := self._refusals.of(workload, allocation)) is not None and self._lacks_pods(workload):
             over = self._refused_for_s(workload) > self._start_timeout_s
             empty = find_empty_slots(allocation, self._pods(workload, allocation)) if due or over else ()
@@ -364,7 +366,7 @@ class StartupMonitor:
         )
         if closed is not None:
             return closed
-        unseen = find_unseen(job, self._start_timeout_s) if due and job is not None else None
+        unseen = find_unseen(job, self._start_timeout_s) if job is not None else None
         if unseen is not None and not any(pod.active for pod in pods):
             return unseen
         if due and unseen is None:
