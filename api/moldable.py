@@ -15,6 +15,7 @@ from dataclasses import dataclass
 
 from fluxqueue.api import names
 from fluxqueue.api.durations import FURTHEST_PLAN_S
+from fluxqueue.api.job_scheduling import JobScheduling
 from fluxqueue.api.metadata import ObjectMeta
 
 __all__ = ["JobSize", "floor_problem", "min_pods_problem", "molded_duration", "read_min_pods"]
@@ -36,10 +37,8 @@ class JobSize:
         It is a Flux cluster, whose brokers know their number.
     slices
         It asks for slices below a level of the topology.
-    gang_pods
-        How many pods start together at least, as its ``spec.scheduling`` says; 0: it does not say.
-    as_one
-        Its ``spec.scheduling`` says that no pod is taken away without the others.
+    scheduling
+        Its ``spec.scheduling``.
     """
 
     indexed: bool
@@ -47,8 +46,17 @@ class JobSize:
     parallelism: int | None
     cluster: bool = False
     slices: bool = False
-    gang_pods: int = 0
-    as_one: bool = False
+    scheduling: JobScheduling | None = None
+
+    @property
+    def gang_pods(self) -> int:
+        """How many pods start together at least, as its ``spec.scheduling`` says; 0: it does not say."""
+        return self.scheduling.gang_pods(self.parallelism) if self.scheduling is not None else 0
+
+    @property
+    def as_one(self) -> bool:
+        """True if its ``spec.scheduling`` says that no pod is taken away without the others."""
+        return self.scheduling is not None and self.scheduling.as_one
 
     @property
     def together(self) -> bool:

@@ -119,8 +119,7 @@ def _min_pods_problem(job: ReviewedJob) -> str:
         spec.parallelism,
         cluster=requests_broker(job.metadata) or requests_broker(template),
         slices=any(part.annotation(key) for part in (job.metadata, template) for key in keys),
-        gang_pods=spec.scheduling.gang_pods(spec.parallelism) if spec.scheduling is not None else 0,
-        as_one=spec.scheduling is not None and spec.scheduling.as_one,
+        scheduling=spec.scheduling,
     )
     return min_pods_problem(text, size)
 

@@ -2,6 +2,7 @@ import msgspec
 import pytest
 from support.builders import PodBuilder, make_pod
 
+from fluxqueue.api.job_scheduling import JobScheduling
 from fluxqueue.api.moldable import (
     JobSize,
     floor_problem,
@@ -10,6 +11,9 @@ from fluxqueue.api.moldable import (
     read_min_pods,
 )
 from fluxqueue.api.pods import Pod
+
+AS_ONE = msgspec.convert({"disruptionMode": {"all": {}}}, JobScheduling)
+GANG_OF_4 = msgspec.convert({"schedulingPolicy": {"gang": {"minCount": 4}}}, JobScheduling)
 
 EIGHT = JobSize(indexed=True, completions=8, parallelism=8)
 
@@ -53,7 +57,7 @@ def test_a_long_text_is_cut_in_the_sentence() -> None:
             "fluxqueue/topology-slice cannot both hold",
         ),
         (
-            JobSize(indexed=True, completions=8, parallelism=8, as_one=True),
+            JobSize(indexed=True, completions=8, parallelism=8, scheduling=AS_ONE),
             "spec.scheduling.disruptionMode: all cannot both hold",
         ),
     ],
@@ -113,7 +117,7 @@ def test_work_with_few_of_its_pods_has_an_end_that_a_date_can_say() -> None:
 
 
 def test_a_job_cannot_start_with_fewer_pods_than_its_gang_needs() -> None:
-    gang = JobSize(indexed=True, completions=8, parallelism=8, gang_pods=4)
+    gang = JobSize(indexed=True, completions=8, parallelism=8, scheduling=GANG_OF_4)
     assert min_pods_problem("4", gang) == ""
     assert min_pods_problem("3", gang) == (
         "annotation fluxqueue/min-pods: 3 is below 4, which is the least that "
