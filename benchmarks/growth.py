@@ -29,7 +29,6 @@ import asyncio
 import contextlib
 import itertools
 import json
-import os
 import re
 import sys
 import tempfile
@@ -43,6 +42,7 @@ from typing import Any
 
 import psycopg
 from burst import clean, cpu_of_programs
+from cores import set_apart
 from gang_manifests import filling_job, job, member, stateful_set, unlike_job, waiting_job
 from growth_report import Outcome, strangers_steps, summary
 
@@ -187,22 +187,6 @@ def events(log: Path, offset: int) -> Iterator[dict[str, Any]]:
                 continue
             if isinstance(found, dict):
                 yield found
-
-
-def set_apart(cluster: InProcessCluster) -> None:
-    """Give the queue's programs and Postgres one half of the cores, and those of Kubernetes the other."""
-    cores = sorted(os.sched_getaffinity(0))
-    theirs, ours = cores[: len(cores) // 2], cores[len(cores) // 2 :]
-    assert theirs, "one core cannot be divided"
-    assert cluster.postgres.process is not None
-    of_kubernetes = [process.pid for process in cluster.control_plane.processes.values()]
-    of_queue = [program.process.pid for program in cluster.programs.values()]
-    server = cluster.postgres.process.pid
-    sessions = [int(each) for each in Path(f"/proc/{server}/task/{server}/children").read_text().split()]
-    for pids, part in (([os.getpid(), *of_kubernetes], theirs), ([server, *sessions, *of_queue], ours)):
-        for thread in itertools.chain.from_iterable(Path(f"/proc/{pid}/task").iterdir() for pid in pids):
-            with contextlib.suppress(ProcessLookupError):  # a thread may end meanwhile
-                os.sched_setaffinity(int(thread.name), part)
 
 
 def restarts(cluster: InProcessCluster) -> int:
