@@ -4,6 +4,7 @@ import asyncio
 from dataclasses import replace
 
 import pytest
+from support.controller_bench import until
 from support.dashboard_site import LISTS_ALL, InProcess, Stage, job
 
 from fluxqueue.dashboard.app import PAGES, make_app
@@ -356,19 +357,19 @@ async def test_no_more_than_some_pages_of_one_person_are_made_at_once() -> None:
     made = stage()
     free = asyncio.Event()
 
-    until = made.clock.now + 100
+    due_at = made.clock.now + 100
 
     async def wait(_seconds: float) -> None:
         await free.wait()
-        made.clock.now = until
+        made.clock.now = due_at
 
     shares = LoopShares(made.clock, lambda: 0.0, wait)
     made.app = make_app(replace(made.site, loads=shares), lambda: None)
     client = InProcess(made)
     await client.sign_in("alice", BLUE)
-    shares._free_at["alice"] = until
+    shares._free_at["alice"] = due_at
     loads = [asyncio.create_task(client.get("/queue")) for _ in range(20)]
-    await asyncio.sleep(0.05)
+    await until(lambda: shares._loaded["alice"] == len(loads))
     assert not any(load.done() for load in loads)
     answer = await client.get("/queue")
     assert (answer.status, answer.text) == (

@@ -8,6 +8,7 @@ from contextlib import asynccontextmanager
 
 import pytest
 from prometheus_client import REGISTRY
+from support.controller_bench import until
 
 from fluxqueue.queue.store import DatabaseUnavailable, StaleLeader
 from fluxqueue.queue.tasks.batches import Batches
@@ -201,9 +202,7 @@ async def test_a_key_is_due_until_its_batch_ends_unless_it_failed() -> None:
     assert batches.is_due("later")
     assert batches.is_due("bad")
     task = asyncio.create_task(batches.run(work, limit=LIMIT))
-    async with asyncio.timeout(60):
-        while batches.is_due("later") or batches.is_due("bad"):
-            await asyncio.sleep(0.01)
+    await until(lambda: not batches.is_due("later") and not batches.is_due("bad"))
     task.cancel()
     await asyncio.gather(task, return_exceptions=True)
     assert all(seen[:2])
