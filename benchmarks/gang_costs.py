@@ -35,11 +35,15 @@ from fluxqueue.api.pods import Pod
 from fluxqueue.fluxion.rpc.inprocess import LocalFluxion
 from fluxqueue.kube.object_cache import Change
 from fluxqueue.queue.config import QueueConfig
-from fluxqueue.queue.leadership.context import LeaderContext
-from fluxqueue.queue.leadership.controllers import make_controllers
-from fluxqueue.queue.leadership.planning import make_capacity, make_planning
+from fluxqueue.queue.leadership.context import Controller, LeaderContext
+from fluxqueue.queue.leadership.controllers import Controllers, make_controllers
+from fluxqueue.queue.leadership.planning import Planning, make_capacity, make_planning
 from fluxqueue.queue.leadership.repairs import make_sweeper
+from fluxqueue.queue.leadership.subscriptions import subscribe
+from fluxqueue.queue.leadership.writers import make_writers
 from fluxqueue.queue.model.pods import pinned_node
+from fluxqueue.queue.recovery.sweep import Sweeper
+from fluxqueue.queue.scheduling.leftover_requests import LeftoverRequests
 from fluxqueue.queue.store.clock import LeaderClock
 from fluxqueue.queue.store.ledger import Ledger
 from fluxqueue.queue.tasks.triggers import ControlTask, Trigger
@@ -211,6 +215,28 @@ class Outcome:
         )
 
 
+def made_leader(
+    context: LeaderContext, fluxion: LocalFluxion
+) -> tuple[Controllers, Planning, tuple[Controller, ...], Sweeper]:
+    """Build the parts of a leader, and have them told of changes; return them with all its controllers."""
+    capacity = make_capacity(context, fluxion)
+    parts = make_controllers(context, capacity.port_volume_pools)
+    planning = make_planning(context, capacity, parts.requeuer)
+    writers = make_writers(context, planning, parts.idle)
+    controllers = (*parts.controllers, *planning.controllers, *writers.controllers)
+    subscribe(context.caches, context.ledger, capacity, parts, planning, *writers.controllers)
+    sweeper = make_sweeper(
+        context,
+        capacity,
+        controllers,
+        None,
+        LeaderClock(MemoryStore(context.ledger.clock), context.ledger.epoch),
+        writers.fluxjobs.is_due,
+        parts.intake.is_due,
+    )
+    return parts, planning, controllers, sweeper
+
+
 async def measure(kind: str, pods: int, rate: float, *, steps: bool) -> Outcome:
     """Run one gang, with strangers beside it until two seconds after it runs."""
     outcome, memory, trigger = Outcome(kind, pods), MemoryApi(), Trigger()
@@ -228,13 +254,7 @@ async def measure(kind: str, pods: int, rate: float, *, steps: bool) -> Outcome:
     caches.jobs.add_handler(cluster.job_changed)
     caches.pods.add_handler(cluster.pod_changed)
     context = LeaderContext(memory.api, caches, ledger, trigger, RecordedEvents().recorder, QueueConfig())
-    capacity = make_capacity(context, fluxion)
-    parts = make_controllers(context, capacity.port_volume_pools)
-    planning = make_planning(context, capacity, parts.requeuer)
-    controllers = (*parts.controllers, *planning.controllers)
-    sweeper = make_sweeper(
-        context, capacity, controllers, None, LeaderClock(MemoryStore(ledger.clock), ledger.epoch)
-    )
+    parts, planning, controllers, sweeper = made_leader(context, fluxion)
     await sweeper.adopt()
     await sweeper.resync()
     work = [
@@ -242,7 +262,8 @@ async def measure(kind: str, pods: int, rate: float, *, steps: bool) -> Outcome:
         follow(trigger, ControlTask.RELEASE, parts.releaser.release_due, outcome),
     ]
     with steps_noted(outcome) if steps else contextlib.nullcontext():
-        async with running(*work, *(controller.run() for controller in controllers)):
+        lasting = (each for each in controllers if not isinstance(each, LeftoverRequests))  # it ends at once
+        async with running(*work, *(each.run() for each in lasting)):
             await asyncio.sleep(1)
             others = asyncio.create_task(strangers(cluster, outcome))
             await asyncio.sleep(1)

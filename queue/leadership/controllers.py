@@ -36,6 +36,8 @@ class Controllers:
     ----------
     controllers
         Those that a resync makes compare everything.
+    intake
+        Takes objects into the queue.
     releaser
         The body of the control task ``release``.
     requeuer
@@ -49,6 +51,7 @@ class Controllers:
     """
 
     controllers: tuple[Controller, ...]
+    intake: IntakeController
     releaser: Releaser
     requeuer: Requeuer
     startup_monitor: StartupMonitor
@@ -106,4 +109,4 @@ def make_controllers(context: LeaderContext, port_volume_pools: PortVolumePools)
         *([idle] if idle is not None else []),
     )
     parts = (*controllers, releaser, startup_monitor, backoffs)
-    return Controllers(controllers, releaser, requeuer, startup_monitor, idle, parts)
+    return Controllers(controllers, intake, releaser, requeuer, startup_monitor, idle, parts)

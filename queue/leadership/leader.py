@@ -133,10 +133,20 @@ class Leader:
         parts = make_controllers(context, capacity.port_volume_pools)
         planning = make_planning(context, capacity, parts.requeuer)
         writers = make_writers(context, planning, parts.idle)
-        for _ in subscribing(context.caches, context.ledger, capacity, parts, planning, *writers):
+        told = (context.caches, context.ledger, capacity, parts, planning, *writers.controllers)
+        for _ in subscribing(*told):
             await asyncio.sleep(0)
-        scheduler, controllers = planning.scheduler, (*parts.controllers, *planning.controllers, *writers)
-        sweeper = make_sweeper(context, capacity, controllers, self._settings.scheduler_lease, clock)
+        scheduler = planning.scheduler
+        controllers = (*parts.controllers, *planning.controllers, *writers.controllers)
+        sweeper = make_sweeper(
+            context,
+            capacity,
+            controllers,
+            self._settings.scheduler_lease,
+            clock,
+            writers.fluxjobs.is_due,
+            parts.intake.is_due,
+        )
 
         def plan_again() -> None:
             capacity.graph.invalidate()  # its clock does not go back

@@ -4,17 +4,16 @@ sweep, doctor, adoption, retention.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
-from fluxqueue.queue.intake.controller import IntakeController
 from fluxqueue.queue.leadership.context import Controller, LeaderContext
 from fluxqueue.queue.leadership.planning import Capacity
+from fluxqueue.queue.model.records import Workload
 from fluxqueue.queue.recovery.adoption import adopt_released
 from fluxqueue.queue.recovery.doctor import Doctor
 from fluxqueue.queue.recovery.pruner import Pruner
 from fluxqueue.queue.recovery.sweep import Sweeper
 from fluxqueue.queue.recovery.work_metrics import WorkMetrics
-from fluxqueue.queue.status.fluxjob_writer import FluxJobWriter
 from fluxqueue.queue.store.clock import LeaderClock
 
 __all__ = ["make_sweeper"]
@@ -26,6 +25,8 @@ def make_sweeper(
     controllers: Sequence[Controller],
     scheduler_lease: tuple[str, str] | None,
     clock: LeaderClock,
+    fluxjob_due: Callable[[Workload], bool],
+    job_due: Callable[[str], bool],
 ) -> Sweeper:
     """Build the sweep.
 
@@ -41,10 +42,10 @@ def make_sweeper(
         Namespace and name of the Lease of our own scheduler; None where it is not installed.
     clock
         Of the leader; the doctor compares others with it.
+    fluxjob_due, job_due
+        True if the FluxJob of a workload waits to be written, or a Job (by its uid) to be taken in.
     """
     caches, ledger = context.caches, context.ledger
-    intakes = [each for each in controllers if isinstance(each, IntakeController)]
-    writers = [each for each in controllers if isinstance(each, FluxJobWriter)]
     doctor = Doctor(
         context.api,
         caches,
@@ -53,8 +54,8 @@ def make_sweeper(
         capacity.foreign_pods,
         scheduler_lease,
         clock.compare,
-        lambda workload: any(writer.is_due(workload) for writer in writers),
-        lambda uid: any(intake.is_due(uid) for intake in intakes),
+        fluxjob_due,
+        job_due,
     )
     pruner = Pruner(
         ledger,

@@ -12,13 +12,12 @@ filled again, and every object and row is compared again.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from datetime import datetime
 
 import structlog
 
 from fluxqueue.api.clusterobjects import LeaseSpec
-from fluxqueue.api.metadata import ObjectMeta
 from fluxqueue.api.nodes import Node
 from fluxqueue.api.pods import Pod
 from fluxqueue.fluxion.errors import FluxionError
@@ -126,16 +125,14 @@ class Doctor:
             rows = (row for row in self._ledger.all() if row.ref in unshown)
             due |= {(Difference.NO_FLUXJOB, row.ref) for row in rows if self._fluxjob_due(row)}
         if unknown:
-            refs = ((f"Job {each.namespace}/{each.name}", each.uid) for each in self._job_metadata())
+            jobs = (job.metadata for job in self._caches.jobs.list())
+            refs = ((f"Job {each.namespace}/{each.name}", each.uid) for each in jobs)
             due |= {
                 (Difference.UNKNOWN_OBJECT, ref)
                 for ref, uid in refs
                 if ref in unknown and (self._job_due(uid) or self._ledger.by_uid(uid) is not None)
             }
         return [finding for finding in findings if (finding.what, finding.about) not in due]
-
-    def _job_metadata(self) -> Iterator[ObjectMeta]:
-        return (job.metadata for job in self._caches.jobs.list())
 
     async def repair(self, findings: Sequence[Finding]) -> None:
         """Repair tables, memory and graph, and count the findings;

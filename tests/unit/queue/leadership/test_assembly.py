@@ -42,10 +42,17 @@ async def test_the_parts_of_a_leader_start_a_suspended_job() -> None:
     capacity = make_capacity(context, cast("AsyncFluxionClient", fluxion))
     parts = make_controllers(context, capacity.port_volume_pools)
     planning = make_planning(context, capacity, parts.requeuer)
-    controllers = (*parts.controllers, *make_writers(context, planning, parts.idle))
+    writers = make_writers(context, planning, parts.idle)
+    controllers = (*parts.controllers, *writers.controllers)
     subscribe(caches, ledger, capacity, parts, planning, *controllers)
     sweeper = make_sweeper(
-        context, capacity, controllers, None, LeaderClock(MemoryStore(ledger.clock), ledger.epoch)
+        context,
+        capacity,
+        controllers,
+        None,
+        LeaderClock(MemoryStore(ledger.clock), ledger.epoch),
+        writers.fluxjobs.is_due,
+        parts.intake.is_due,
     )
     await sweeper.adopt()
     await sweeper.resync()

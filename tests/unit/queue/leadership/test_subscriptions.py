@@ -52,7 +52,7 @@ async def test_each_handler_of_the_table_is_called_once_in_a_leader_and_in_its_o
     capacity = make_capacity(context, fluxion)
     controllers = make_controllers(context, capacity.port_volume_pools)
     planning = make_planning(context, capacity, controllers.requeuer)
-    writers = make_writers(context, planning, controllers.idle)
+    writers = make_writers(context, planning, controllers.idle).controllers
     calls = [
         (source.name, getattr(handler, "__func__", None))
         for source, _, handler in told(caches, ledger, capacity, controllers, planning, *writers)
