@@ -227,3 +227,22 @@ async def test_a_key_is_due_until_it_is_processed_unless_it_failed_last() -> Non
     assert queue.is_due("a")
     queue.done(key)
     assert not queue.is_due("a")
+
+
+async def test_a_key_of_a_worker_that_is_cancelled_in_its_turn_for_others_can_be_had_again() -> None:
+    queue: WorkQueue[int] = WorkQueue("test")
+    done: list[int] = []
+
+    async def reconcile(key: int) -> None:
+        done.append(key)
+
+    for key in range(50):
+        queue.add(key)
+    task = asyncio.create_task(run_workers(queue, 1, reconcile))
+    while len(done) < 49:
+        await asyncio.sleep(0)
+    next(each for each in asyncio.all_tasks() if each.get_name() == "test-0").cancel()
+    await task
+    assert len(done) == 49
+    queue.add(49)
+    assert await asyncio.wait_for(queue.get(), 60) == 49
