@@ -1,5 +1,5 @@
-"""Runs end-to-end tests on other versions of Kubernetes, file by file, and records what passed for the table
-of docs/install.md.
+"""Runs end-to-end tests on other versions of Kubernetes, and records what passed for the table of
+docs/install.md.
 
 ``python tests/e2e/on_versions.py`` takes each version but the default: the oldest and the newest with every
 file, those between with `SMOKE`. ``--kubernetes`` names one version, ``--files`` some files. Each file
@@ -15,7 +15,7 @@ import os
 import subprocess
 import sys
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from xml.etree import ElementTree
 
@@ -25,7 +25,9 @@ from fluxqueue.local.kubernetes_versions import DEFAULT_MINOR, VERSIONS
 ROOT = Path(__file__).resolve().parents[2]
 RECORD = ROOT / "docs" / "kubernetes-versions.json"
 SMOKE = ("test_kinds", "test_one_pod_jobs", "test_placement", "test_miniclusters", "test_preemption")
-FILE_TIMEOUT_S = 3_600
+TIMEOUT_S = 7_200
+PROCESSES = "4"
+Counts = dict[str, int]
 
 
 def main() -> int:
@@ -42,11 +44,11 @@ def main() -> int:
     failed = 0
     for minor in minors:
         find_binaries(minor=minor)
-        for name in arguments.files or files_for(minor):
-            counts = run(minor, name)
-            record(minor, name, counts)
-            sys.stdout.write(f"Kubernetes {minor}, {name}: {counts}\n")
-            failed += counts["failed"]
+        names = arguments.files or files_for(minor)
+        found = run(minor, names)
+        record(minor, found)
+        failed += sum(counts["failed"] for counts in found.values()) + len(set(names) - set(found))
+        sys.stdout.write(f"Kubernetes {minor}: {found}\n")
     return min(failed, 1)
 
 
@@ -57,27 +59,41 @@ def files_for(minor: str) -> Sequence[str]:
     return SMOKE
 
 
-def run(minor: str, name: str) -> dict[str, int]:
-    """Return how many tests of a file passed, failed and were skipped on a version."""
+def run(minor: str, names: Sequence[str]) -> dict[str, Counts]:
+    """Return how many tests of each file passed, failed and were skipped on a version.
+
+    A file of which no test ran is not in it.
+    """
     with tempfile.TemporaryDirectory() as folder:
         report = Path(folder) / "report.xml"
-        command = [sys.executable, "-m", "pytest", "-q", f"tests/e2e/{name}.py", f"--junitxml={report}"]
+        files = [f"tests/e2e/{name}.py" for name in names]
+        options = ["-q", "-n", PROCESSES, "--dist", "loadfile", f"--junitxml={report}"]
         environment = {**os.environ, "FLUXQUEUE_KUBERNETES": minor}
-        subprocess.run(command, cwd=ROOT, env=environment, check=False, timeout=FILE_TIMEOUT_S)
-        if not report.exists():
-            return {"passed": 0, "failed": 1, "skipped": 0}
-        suite = ElementTree.parse(report).getroot()[0].attrib
-    wrong, skipped = int(suite["failures"]) + int(suite["errors"]), int(suite["skipped"])
-    return {"passed": int(suite["tests"]) - wrong - skipped, "failed": wrong, "skipped": skipped}
+        command = [sys.executable, "-m", "pytest", *options, *files]
+        subprocess.run(command, cwd=ROOT, env=environment, check=False, timeout=TIMEOUT_S)
+        return count(report) if report.exists() else {}
 
 
-def record(minor: str, name: str, counts: dict[str, int]) -> None:
-    """Replace the record of one file on one version."""
+def count(report: Path) -> dict[str, Counts]:
+    """Return the outcomes of the tests of each file by a report of pytest."""
+    found: dict[str, Counts] = {}
+    for case in ElementTree.parse(report).getroot().iter("testcase"):
+        name = next(part for part in case.attrib["classname"].split(".") if part.startswith("test_"))
+        counts = found.setdefault(name, {"passed": 0, "failed": 0, "skipped": 0})
+        ends = {child.tag for child in case}
+        end = "failed" if ends & {"failure", "error"} else "skipped" if "skipped" in ends else "passed"
+        counts[end] += 1
+    return found
+
+
+def record(minor: str, found: Mapping[str, Counts]) -> None:
+    """Replace the records of these files on one version."""
     records = json.loads(RECORD.read_text()) if RECORD.exists() else {}
     of_minor = records.setdefault(minor, {"version": VERSIONS[minor], "files": {}})
     if of_minor["version"] != VERSIONS[minor]:
         of_minor.update(version=VERSIONS[minor], files={})
-    of_minor["files"][name] = {**counts, "on": datetime.datetime.now(datetime.UTC).date().isoformat()}
+    today = datetime.datetime.now(datetime.UTC).date().isoformat()
+    of_minor["files"].update((name, {**counts, "on": today}) for name, counts in found.items())
     RECORD.write_text(json.dumps(records, indent=1, sort_keys=True) + "\n")
 
 
