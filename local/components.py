@@ -84,8 +84,8 @@ class ControlPlaneOptions:
     ----------
     feature_gates
         For the API server, the controller manager and the scheduler.
-    api_server_flags
-        Additional flags of the API server.
+    api_server_flags, controller_manager_flags
+        Additional flags of the API server and of the controller manager.
     volumes
         Run the controllers of volumes and claims. They provision no volumes; that is the task of a
         provisioner.
@@ -97,6 +97,7 @@ class ControlPlaneOptions:
 
     feature_gates: Mapping[str, bool] = field(default_factory=dict)
     api_server_flags: Sequence[str] = ()
+    controller_manager_flags: Sequence[str] = ()
     volumes: bool = False
     audit: bool = False
     processes: bool = False
@@ -200,6 +201,7 @@ class ComponentCommands:
             "--kube-api-burst=2000",
             "--profiling=false",
             *self._gate_flags(),
+            *self._options.controller_manager_flags,
         ]
 
     def scheduler(self, settings: Mapping[str, Any]) -> Command:

@@ -80,8 +80,8 @@ class ClusterOptions:
         True if pods run as processes of this machine; else kwok simulates them.
     feature_gates
         Feature gates of the control plane.
-    api_server_flags
-        Additional flags of the API server.
+    api_server_flags, controller_manager_flags
+        Additional flags of the API server and of the controller manager.
     """
 
     nodes: int = 8
@@ -100,6 +100,7 @@ class ClusterOptions:
     processes: bool = False
     feature_gates: Mapping[str, bool] | None = None
     api_server_flags: Sequence[str] = ()
+    controller_manager_flags: Sequence[str] = ()
 
 
 @dataclass(frozen=True)
@@ -163,6 +164,7 @@ class InProcessCluster:
             options=ControlPlaneOptions(
                 feature_gates=self.options.feature_gates or {},
                 api_server_flags=self.options.api_server_flags,
+                controller_manager_flags=self.options.controller_manager_flags,
                 volumes=self.options.volumes,
                 audit=self.options.audit,
                 processes=self.options.processes,
