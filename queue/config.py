@@ -52,7 +52,7 @@ class AccountingConfig(msgspec.Struct, frozen=True, rename="camel", kw_only=True
 
 
 class FairShareConfig(msgspec.Struct, frozen=True, rename="camel", kw_only=True, forbid_unknown_fields=True):
-    """How the use of accounts is measured (docs/accounts.md).
+    """How the use of accounts is measured (docs/fair-share.md).
 
     Attributes
     ----------

@@ -1,14 +1,27 @@
-"""What `docs/policies.md` promises, and the tests that prove it. A test compares both, so a new paragraph is
-entered here with its tests.
+"""What the pages on policies promise, and the tests that prove it.
 
-A part of the page is a paragraph, an item of a list or a row of a table; it is named by how it begins.
+A test compares both, so a new paragraph is entered here with its tests, and a new page in `PAGES`.
+
+A part of a page is a paragraph, an item of a list or a row of a table; it is named by how it begins.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 
-__all__ = ["NO_PROMISES", "PROMISES"]
+__all__ = ["NO_PROMISES", "PAGES", "PROMISES"]
+
+PAGES = (
+    "policies.md",
+    "priorities.md",
+    "limits.md",
+    "preemption.md",
+    "elastic.md",
+    "estimates.md",
+    "simulator.md",
+    "reference/invalid-input.md",
+)
+"""Below `docs/`."""
 
 _SCHEDULING, _INTEGRATION, _E2E = "unit/queue/scheduling", "integration/queue", "e2e"
 _REQUEUE, _KINDS = "unit/queue/requeue", "e2e/test_preempt_kinds.py"
@@ -20,6 +33,8 @@ _GROWTH, _PREEMPTION = f"{_SCHEDULING}/test_growth.py", f"{_SCHEDULING}/test_pre
 _WHY_NOT, _WORLDS = f"{_SCHEDULING}/test_why_not.py", f"{_SCHEDULING}/test_preemption_worlds.py"
 _VICTIMS, _POSSIBLE = f"{_SCHEDULING}/policies/test_victims.py", f"{_SCHEDULING}/test_possible_victims.py"
 _LIMITS, _QUOTAS = f"{_SCHEDULING}/test_limits.py", f"{_SCHEDULING}/test_namespace_quotas.py"
+_SCOPES, _STOPS = f"{_SCHEDULING}/test_work_scopes.py", f"{_SCHEDULING}/test_limit_stops.py"
+_ACCOUNT_LIMITS = f"{_INTEGRATION}/test_account_limits.py"
 _PRIORITIES, _SUMS = f"{_SCHEDULING}/test_priority_keeper.py", f"{_SCHEDULING}/test_added_priorities.py"
 _HISTORY = f"{_SCHEDULING}/policies/test_estimate_history.py"
 _RESERVATIONS, _PREEMPTING = f"{_INTEGRATION}/test_reservations.py", f"{_INTEGRATION}/test_preempting.py"
@@ -30,6 +45,7 @@ _QUEUE_LIMITS, _BUDGETS = (
 _DESCRIBE, _MIN_PODS = "unit/queue/intake/test_describe.py", "unit/queue/intake/test_min_pods_resolver.py"
 _MOLDABLE, _RESIZER = "unit/queue/model/test_moldable.py", "unit/queue/release/test_job_resizer.py"
 _SIMULATOR, _FORECASTS = "unit/queue/simulator/test_simulator.py", "unit/queue/simulator/test_forecasts.py"
+_SHARES = "unit/queue/simulator/test_simulated_shares.py"
 _STATUS, _REVIEWS = "unit/queue/status/test_fluxjob_status.py", "unit/webhook/test_validation.py"
 _PLANS, _EDITS, _BAD = f"{_E2E}/test_better_plans.py", f"{_E2E}/test_edits.py", f"{_E2E}/test_bad_input.py"
 _SMALLER, _GRACE = f"{_E2E}/test_moldable_jobs.py", f"{_E2E}/test_preemption.py"
@@ -53,9 +69,21 @@ NO_PROMISES = (
     "| victim |",
     "| elastic kind |",
     "| what |",
-    "| an incomplete trace |",
+    "| limits of |",
+    "| a queue, and each",
+    "| an [account](accounts.md), all",
+    "| one workload |",
+    "| a namespace: what",
+    "| field of `limits` |",
+    "| option |",
+    "What an account may use in a period",
+    "What else decides",
+    "What becomes of input",
     "The pictures on this page",
     "Short work starts sooner",
+    "Many Jobs can run with fewer",
+    "`kubectl fluxqueue explain` says",
+    "`fluxqueue simulate` runs",
     "Everybody may name",
     "`preemptionRules` says",
 )
@@ -74,6 +102,9 @@ PROMISES: Mapping[str, tuple[str, ...]] = {
     "- The first hundred of each queue are always told": (
         f"{_DIFFERENT}::test_the_first_of_a_queue_are_told_figures_and_the_others_that_smaller_ones_wait_too",
         f"{_DIFFERENT}::test_what_can_never_start_is_told_so_wherever_it_waits",
+    ),
+    "Waiting work is considered by priority": (
+        f"{_PRIORITIES}::test_without_weights_the_order_is_priority_and_submit_time",
     ),
     "Each FluxQueue has one": (f"{_PRIORITIES}::test_without_weights_the_order_is_priority_and_submit_time",),
     "| `fcfs`": (f"{_FCFS}::test_the_first_that_does_not_fit_closes_its_queue",),
@@ -130,7 +161,7 @@ PROMISES: Mapping[str, tuple[str, ...]] = {
     "- With fewer than two known": (
         f"{_PREDICTIONS}::test_there_is_no_prediction_without_history_or_beyond_what_was_stated",
     ),
-    "Many Jobs can run with fewer": (f"{_MIN_PODS}::test_a_job_says_with_how_few_pods_it_may_start",),
+    "An Indexed Job whose pods": (f"{_MIN_PODS}::test_a_job_says_with_how_few_pods_it_may_start",),
     "`spec.minPodsPercent: 25`": (f"{_MIN_PODS}::test_a_queue_has_a_default_in_percent",),
     "**It starts with fewer": (
         f"{_GROWTH}::test_a_job_starts_with_the_nodes_that_are_free_where_that_ends_it_sooner",
@@ -166,9 +197,6 @@ PROMISES: Mapping[str, tuple[str, ...]] = {
         f"{_MOLDABLE}::test_work_that_needs_all_its_pods_is_not_moldable",
     ),
     "- `kubectl apply` of the manifest": (f"{_SMALLER}::test_pods_that_find_no_node_are_given_up",),
-    "`fluxqueue simulate --min-pods 25`": (
-        "unit/queue/simulator/test_simulated_growth.py::test_the_command_lets_jobs_start_smaller",
-    ),
     "A workload with a reservation starts no later": (
         f"{_SIMULATOR}::test_with_true_durations_no_job_starts_after_its_first_reservation",
         f"{_SIMULATOR}::test_if_jobs_end_early_no_job_starts_after_its_first_reservation",
@@ -255,14 +283,80 @@ PROMISES: Mapping[str, tuple[str, ...]] = {
         f"{_ESTIMATES}::test_nothing_is_expected_to_start_after_work_without_an_end",
         f"{_FORECASTS}::test_nothing_is_planned_on_nodes_of_work_without_an_end",
     ),
-    "`limits` of a FluxQueue": (
+    "| `running` |": (
         f"{_LIMITS}::test_at_the_limit_of_running_workloads_the_next_waits_with_both_figures",
-        f"{_LIMITS}::test_a_node_counts_once_however_many_share_it",
-        f"{_LIMITS}::test_cores_may_be_used_up_to_the_limit_and_no_further",
-        f"{_QUEUE_LIMITS}::test_work_over_the_limit_of_its_namespace_lets_others_start",
-        f"{_QUEUE_LIMITS}::test_a_reservation_counts_as_use_so_that_it_can_start",
+        f"{_LIMITS}::test_a_limit_of_an_account_holds_for_all_accounts_below_it_together",
     ),
-    "The ResourceQuotas of a namespace": (
+    "| `nodes` |": (
+        f"{_LIMITS}::test_a_node_counts_once_however_many_share_it",
+        f"{_LIMITS}::test_nodes_of_an_account_are_counted_over_all_queues",
+    ),
+    "| `resources` |": (
+        f"{_LIMITS}::test_any_resource_may_be_limited_and_every_figure_is_named",
+        f"{_LIMITS}::test_any_resource_may_be_limited_of_a_queue_and_of_each_namespace_in_it",
+    ),
+    "| `cores` |": (f"{_LIMITS}::test_cores_may_be_used_up_to_the_limit_and_no_further",),
+    "| `submitted` |": (
+        f"{_SCHEDULING}/test_submitted_limits.py::test_the_latest_are_beyond_and_what_has_nodes_counts_first",
+        f"{_SCHEDULING}/test_submitted_limits.py::test_what_is_beyond_is_not_matched_nor_in_a_trial",
+        f"{_ACCOUNT_LIMITS}::test_work_beyond_what_an_account_may_submit_waits_until_earlier_work_has_ended",
+    ),
+    "| `perUser` |": (
+        f"{_SCOPES}::test_each_user_of_a_queue_has_the_limit_in_all_namespaces_together",
+        f"{_SCOPES}::test_each_user_of_an_account_has_the_limit_in_it_and_below_it",
+    ),
+    "| `perNamespace` |": (
+        f"{_LIMITS}::test_one_namespace_at_its_limit_leaves_room_for_another",
+        f"{_LIMITS}::test_any_resource_may_be_limited_of_a_queue_and_of_each_namespace_in_it",
+    ),
+    "| `perWorkload` |": (
+        f"{_LIMITS}::test_one_workload_may_ask_for_no_more_than_the_limit_of_each_whatever_others_use",
+        f"{_LIMITS}::test_an_account_and_those_above_it_limit_each_workload",
+    ),
+    "A workload must be within the limits": (
+        f"{_LIMITS}::test_the_limits_of_queue_and_account_hold_both",
+        f"{_LIMITS}::test_work_that_requests_nothing_of_a_resource_is_not_limited_by_it",
+    ),
+    "- A workload over a limit waits": (
+        f"{_QUEUE_LIMITS}::test_work_over_the_limit_of_its_namespace_lets_others_start",
+        f"{_ACCOUNT_LIMITS}::test_an_account_at_its_limit_lets_others_start",
+    ),
+    "- A reservation counts as use": (
+        f"{_QUEUE_LIMITS}::test_a_reservation_counts_as_use_so_that_it_can_start",
+        f"{_ACCOUNT_LIMITS}::test_a_reservation_of_an_account_counts_as_use_and_ends_with_an_edit_of_the_limit",
+    ),
+    "- A limit is never exceeded": (
+        f"{_ACCOUNT_LIMITS}::test_a_grant_on_too_many_nodes_of_an_account_is_cancelled",
+        f"{_LIMITS}::test_under_a_limit_below_the_present_use_nothing_starts_also_on_nodes_in_use",
+    ),
+    "- Work that asks for more than `perWorkload`": (
+        f"{_LIMITS}::test_what_alone_is_too_large_is_left_out_before_a_match_and_told_why",
+    ),
+    "- How many nodes work gets": (
+        f"{_LIMITS}::test_a_request_that_got_too_many_nodes_beside_others_waits_until_as_many_are_free_of_the_limit",
+        f"{_LIMITS}::test_a_request_that_got_too_many_nodes_is_matched_again_after_minutes_or_if_the_limit_is_raised",
+        f"{_QUEUE_LIMITS}::test_much_work_that_is_too_wide_beside_others_lets_what_is_behind_it_start",
+    ),
+    "- Nothing is [preempted](preemption.md) for work over": (
+        f"{_ACCOUNT_LIMITS}::test_work_is_preempted_only_within_the_limits_of_the_account",
+    ),
+    "- Work of which some pods have ended": (f"{_LIMITS}::test_ended_slots_do_not_count",),
+    "The user is the one who submitted": (
+        f"{_SCOPES}::test_work_counts_for_who_submitted_it_and_that_of_programs_for_its_namespace",
+        f"{_SCOPES}::test_each_user_of_a_queue_has_the_limit_in_all_namespaces_together",
+        f"{_SCOPES}::test_the_programs_of_a_namespace_have_the_limit_of_one_user_together",
+    ),
+    "Since a workload over a limit blocks nobody": (
+        f"{_ACCOUNT_LIMITS}::test_wide_work_is_overtaken_under_its_limit_unless_the_queue_stops",
+        f"{_STOPS}::test_limits_of_queues_and_namespaces_keep_the_order_too",
+        f"{_STOPS}::test_work_that_wants_nothing_of_what_is_waited_for_starts",
+    ),
+    "Other accounts go on": (
+        f"{_STOPS}::test_the_first_that_waits_keeps_those_of_its_account_and_below_behind_it",
+        f"{_STOPS}::test_work_that_is_over_the_limit_by_itself_keeps_nobody",
+        f"{_STOPS}::test_other_queues_let_later_work_start",
+    ),
+    "A Job whose pods would not fit": (
         f"{_QUOTAS}::test_work_that_fits_may_start_and_other_work_waits_with_figures_and_a_remedy",
         f"{_QUOTAS}::test_what_was_granted_and_is_not_used_yet_is_not_granted_again",
         f"{_QUOTAS}::test_work_whose_pods_exist_is_not_kept_waiting",
@@ -273,9 +367,6 @@ PROMISES: Mapping[str, tuple[str, ...]] = {
         f"{_BUDGETS}::test_the_oldest_is_considered_when_earlier_work_ends",
         f"{_BUDGETS}::test_a_queue_may_have_a_budget_of_its_own",
         f"{_BUDGETS}::test_other_namespaces_are_not_concerned",
-    ),
-    "What a group of people may use": (
-        f"{_LIMITS}::test_a_limit_of_an_account_holds_for_all_accounts_below_it_together",
     ),
     "`matchPolicy` selects": (
         f"{_INTEGRATION}/test_match_policies.py::test_work_is_matched_by_the_policy_of_its_queue_and_edits_apply_at_once",
@@ -341,7 +432,7 @@ PROMISES: Mapping[str, tuple[str, ...]] = {
         f"{_PREEMPTING}::test_free_nodes_next_to_victims_stay_reserved_while_they_drain",
         f"{_PREEMPTING}::test_no_work_is_evicted_for_work_over_a_limit",
     ),
-    "**Why nothing is preempted**": (
+    "Why nothing is preempted is said": (
         f"{_WHY_NOT}::test_the_first_few_are_told_one_after_the_other",
         f"{_WHY_NOT}::test_the_least_important_that_would_suffice_is_named",
         f"{_GRACE}::test_work_runs_for_its_least_time_before_it_is_preempted",
@@ -370,7 +461,8 @@ PROMISES: Mapping[str, tuple[str, ...]] = {
         f"{_GRACE}::test_a_victim_goes_on_if_the_other_is_deleted_in_its_grace",
         f"{_SHRUNK}::test_all_pods_go_on_if_the_other_is_deleted_in_the_grace",
     ),
-    "Work within what is guaranteed": (
+    "[Elastic work](elastic.md#elastic-work-gives-pods-back-first) gives": (
+        f"{_SHRINKING}::test_a_job_is_evicted_only_if_what_it_can_spare_does_not_suffice",
         f"{_PREEMPTION}::test_an_account_takes_back_what_is_guaranteed_to_it_from_one_that_borrows",
     ),
     "- Work that has run for less": (
@@ -582,19 +674,37 @@ PROMISES: Mapping[str, tuple[str, ...]] = {
         f"{_DESCRIBE}::test_a_queue_that_is_not_for_the_namespace_says_so_before_anything_else",
     ),
     "| an edit of running work": (f"{_EDITS}::test_a_running_job_refuses_edits_with_a_reason",),
-    "`fluxqueue simulate` reads": (
+    "It reads a trace in the Standard": (
         f"{_SIMULATOR}::test_gaps_in_a_trace_have_rules_and_are_counted",
         f"{_SIMULATOR}::test_the_command_writes_a_table_json_csv_and_pictures",
-        f"{_SIMULATOR}::test_a_scaled_trace_has_the_offered_load",
-        f"{_SIMULATOR}::test_a_queue_that_enforces_durations_ends_jobs_there",
-        f"{_SIMULATOR}::test_a_victim_goes_on_for_its_grace_and_may_end_in_it",
+    ),
+    "| `--load 0.9`": (f"{_SIMULATOR}::test_a_scaled_trace_has_the_offered_load",),
+    "| `--chains` |": (
         "unit/queue/simulator/test_simulated_chains.py::test_a_job_waits_for_the_end_of_the_one_before_it_and_for_its_think_time",
+    ),
+    "| `--enforce-duration` |": (f"{_SIMULATOR}::test_a_queue_that_enforces_durations_ends_jobs_there",),
+    "| `--free-last`, `--predict` |": (
+        f"{_SIMULATOR}::test_work_that_is_predicted_to_end_in_time_backfills_and_delays_nobody",
+    ),
+    "| `--min-pods 25` |": (
+        "unit/queue/simulator/test_simulated_growth.py::test_the_command_lets_jobs_start_smaller",
+    ),
+    "| `--priority 4=10`": (
+        f"{_SIMULATOR}::test_a_victim_goes_on_for_its_grace_and_may_end_in_it",
+        f"{_SIMULATOR}::test_time_limits_and_preemption_are_options",
+    ),
+    "| `--account physics=3": (f"{_SHARES}::test_jobs_of_a_trace_are_given_to_accounts_by_their_parts",),
+    "| `--among-users` |": (f"{_SHARES}::test_users_of_an_account_get_as_much_whoever_submits_more",),
+    "| `--guarantee physics=16` |": (
+        "unit/queue/simulator/test_simulated_guarantees.py::test_covered_work_takes_its_nodes_back_and_the_borrower_begins_again",
     ),
     "`fluxqueue simulate --from-cluster`": (
         f"{_FORECASTS}::test_pending_work_starts_when_running_work_has_ended_as_stated",
         f"{_FORECASTS}::test_the_table_distinguishes_policies_and_added_nodes",
         f"{_FORECASTS}::test_foreign_pods_keep_their_nodes",
         f"{_FORECASTS}::test_limits_of_a_queue_hold_in_a_forecast",
+        f"{_FORECASTS}::test_the_limit_of_the_account_of_a_namespace_delays_its_work_in_a_forecast_too",
+        f"{_FORECASTS}::test_work_starts_as_its_budget_allows_and_goes_on_in_the_next_period",
         f"{_FORECASTS}::test_work_below_an_unknown_level_is_left_out_with_the_remedy",
         f"{_E2E}/test_forecasts.py::test_the_simulator_and_the_queue_give_the_same_times",
     ),

@@ -8,7 +8,7 @@ import pytest
 
 ROOT = Path(__file__).parents[3]
 MOST_WORDS = 2_500
-LONGER = frozenset({"docs/accounts.md", "docs/capacity.md", "docs/policies.md", "docs/status.md"})
+LONGER = frozenset({"docs/status.md"})
 """Pages that are still to be split; no other one may become longer."""
 LOOKED_UP = (ROOT / "docs" / "reference", ROOT / "docs" / "decisions", ROOT / "CHANGELOG.md")
 PAGES = {

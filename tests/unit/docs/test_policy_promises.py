@@ -15,7 +15,7 @@ PAGES = {
     "security": (security_promises.PROMISES, security_promises.NO_PROMISES),
 }
 FILES = {
-    "policies": ("policies.md",),
+    "policies": policy_promises.PAGES,
     "security": ("security.md", "reference/identities.md", "reference/trusted-writes.md"),
 }
 _AROUND = re.compile(r"#|!\[|\|[-| ]+\|$|    ")
