@@ -78,7 +78,7 @@ NO_PROMISES = (
     "| option |",
     "What an account may use in a period",
     "What else decides",
-    "What becomes of input",
+    "What becomes of it",
     "The pictures on this page",
     "Short work starts sooner",
     "Many Jobs can run with fewer",
@@ -185,9 +185,6 @@ PROMISES: Mapping[str, tuple[str, ...]] = {
         f"{_SMALLER}::test_a_suspended_job_starts_again_with_as_many_pods_as_fit_then",
     ),
     "- Work that is cancelled, ends": (f"{_SMALLER}::test_a_small_job_that_is_deleted_frees_its_nodes",),
-    "- In queues with preemption it [gives": (
-        f"{_SHRINKING}::test_a_job_gives_back_as_few_pods_as_the_other_needs_and_goes_on",
-    ),
     "- In an `fcfs` queue nothing grows": (
         f"{_GROWTH}::test_nothing_grows_past_the_first_in_strict_order",
         f"{_RESIZER}::test_a_job_does_not_grow_in_a_queue_that_starts_nothing",
