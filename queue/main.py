@@ -22,7 +22,7 @@ from fluxqueue.queue.config import InvalidConfig, QueueConfig, read_config
 from fluxqueue.queue.metrics import LOOP_BLOCKED_SECONDS
 from fluxqueue.queue.service import QueueService
 from fluxqueue.queue.settings import ServiceSettings
-from fluxqueue.queue.store import DatabaseUnavailable, MigrationChanged, SchemaTooNew, StaleLeader
+from fluxqueue.queue.store import DatabaseUnavailable, SchemaRefused, StaleLeader
 from fluxqueue.queue.tasks.control_tasks import WorkersEnded
 from fluxqueue.queue.traces import make_sender
 
@@ -66,8 +66,7 @@ def main(argv: Sequence[str] | None = None) -> int:
                 LeaseLost,
                 DatabaseUnavailable,
                 WorkersEnded,
-                MigrationChanged,
-                SchemaTooNew,
+                SchemaRefused,
                 CannotListen,
             )
         )

@@ -1,6 +1,6 @@
 """What accounts with budgets have used in the present periods, by allocations that are freed.
 
-The tables have it by account and day (migration 0021): the transaction that frees an allocation adds to them.
+The tables have it by account and day: the transaction that frees an allocation adds to them.
 So a new leader reads what is used up, exactly as it was, with one query. From then on its copy adds each
 allocation that it sees freed. A later read replaces the copy. What running allocations used is never added
 up: it follows from their grants at any time.

@@ -16,7 +16,7 @@ from fluxqueue.queue.store.errors import (
     StoreError,
     Unstorable,
 )
-from fluxqueue.queue.store.migrations import MigrationChanged, SchemaTooNew, migrate
+from fluxqueue.queue.store.migrations import SchemaRefused, migrate
 from fluxqueue.queue.store.retention import Forgotten
 from fluxqueue.queue.store.rows import Counts, StalledTask
 from fluxqueue.queue.store.store import Store
@@ -27,9 +27,8 @@ __all__ = [
     "DatabaseUnavailable",
     "Forgotten",
     "IllegalTransition",
-    "MigrationChanged",
     "PodAlreadyPlaced",
-    "SchemaTooNew",
+    "SchemaRefused",
     "StaleLeader",
     "StalledTask",
     "Store",

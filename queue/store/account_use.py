@@ -6,7 +6,7 @@ that hour. Allocations stay in the table for the retention, which is longer than
 pruned.
 
 Budgets need more: what was used since the beginning of a period. That is kept by account and day, by a
-trigger in the transaction that frees an allocation (migration 0021), and is summed up when a leader begins, a
+trigger in the transaction that frees an allocation, and is summed up when a leader begins, a
 period begins, or an account is edited.
 """
 

@@ -1,7 +1,9 @@
 """Bringing a database to this version: ordered SQL files, each applied once, under one lock.
 
 Files of two sources are recorded in one table, ``fluxqueue.migration``. Ours are the files of the folder
-``migrations``, in the order of their names. procrastinate's come from its wheel. A new database gets its
+``migrations``, in the order of their names: ``0025_schema`` makes all tables, later ones change them. It
+stands for 25 files that made the same tables one after the other: a database that has them all goes on, and
+an older one is refused (docs/decisions/0069). procrastinate's come from its wheel. A new database gets its
 current schema at once, and all its upgrade files are recorded as applied; the upgrade files of a later
 version of the wheel are run. Its tables are in a schema of their own, ``procrastinate``, so that their names
 cannot clash with ours. Our connections have both schemas in their ``search_path``, which its triggers need.
@@ -29,13 +31,15 @@ from fluxqueue.queue.store.connections import BehindPooler, cause_of, place_of, 
 from fluxqueue.queue.store.database import DatabaseUnavailable
 from fluxqueue.queue.store.errors import is_unavailable
 
-__all__ = ["MigrationChanged", "SchemaTooNew", "migrate", "our_migrations"]
+__all__ = ["SchemaRefused", "migrate", "our_migrations"]
 
 _log = structlog.get_logger(__name__)
 
 _LOCK = 0x666C75787175  # "fluxqu": the session lock of everyone who migrates
 _OURS = "fluxqueue/"
 _PROCRASTINATE = "procrastinate/"
+_SCHEMA = "fluxqueue/0025_schema"
+_LAST_FORMER = "fluxqueue/0025_prices"  # of the files for which it stands
 
 _BEGINNING = """
 CREATE SCHEMA IF NOT EXISTS fluxqueue;
@@ -48,12 +52,8 @@ CREATE TABLE IF NOT EXISTS fluxqueue.migration (
 """
 
 
-class MigrationChanged(Exception):
-    """The text of an applied migration is different now."""
-
-
-class SchemaTooNew(Exception):
-    """The database was migrated by a newer version."""
+class SchemaRefused(Exception):
+    """The tables are newer than this version, too old for it, or made by a file with another text."""
 
 
 def our_migrations() -> dict[str, str]:
@@ -89,10 +89,9 @@ async def migrate(dsn: str, *, timeout_s: float = 60.0) -> list[str]:
     ------
     DatabaseUnavailable
         If Postgres cannot be reached, or others migrate for longer than `timeout_s`.
-    MigrationChanged
-        If the text of an applied file of ours is different now.
-    SchemaTooNew
-        If the database has a file of ours that this version does not have.
+    SchemaRefused
+        If the text of an applied file of ours is different now, if the database has one that this version
+        does not have, or if it is from before `0025_schema`.
     """
     async with _locked(dsn, timeout_s) as connection:
         await connection.execute(_BEGINNING)
@@ -100,7 +99,7 @@ async def migrate(dsn: str, *, timeout_s: float = 60.0) -> list[str]:
             await (await connection.execute("SELECT name, digest FROM fluxqueue.migration")).fetchall()
         )
         ours = our_migrations()
-        _compare(ours, applied, place_of(dsn))
+        missing = _missing(ours, applied, place_of(dsn))
         done: list[str] = []
         if not any(name.startswith(_PROCRASTINATE) for name in applied):
             everything = _procrastinate_migrations()
@@ -111,28 +110,36 @@ async def migrate(dsn: str, *, timeout_s: float = 60.0) -> list[str]:
                 if name not in applied:
                     await _apply(connection, text, {name: text})
                     done.append(name)
-        for name, text in ours.items():
-            if name not in applied:
-                await _apply(connection, text, {name: text})
-                done.append(name)
+        for name in missing:
+            await _apply(connection, ours[name], {name: ours[name]})
+            done.append(name)
     if done:
         _log.info("migrations.applied", database=place_of(dsn), applied=len(done), newest=done[-1])
     return done
 
 
-def _compare(ours: Mapping[str, str], applied: Mapping[str, str], place: str) -> None:
+def _missing(ours: Mapping[str, str], applied: Mapping[str, str], place: str) -> list[str]:
+    """Return the names of our files that are still to be applied."""
+    former = {name for name in applied if name.startswith(_OURS) and name < _SCHEMA}
+    if former and _LAST_FORMER not in former:
+        raise SchemaRefused(
+            f"{place} has the tables of an early version, up to {max(former)}, which this version does not "
+            "upgrade: drop the schemas fluxqueue and procrastinate; waiting work is queued again from its "
+            "objects, running work is adopted, the history is lost"
+        )
     for name, digest in applied.items():
-        if not name.startswith(_OURS):
+        if not name.startswith(_OURS) or name in former:
             continue
         if name not in ours:
-            raise SchemaTooNew(
+            raise SchemaRefused(
                 f"{place} has the migration {name}, which this version does not have: run the newer version"
             )
         if digest != _digest(ours[name]):
-            raise MigrationChanged(
+            raise SchemaRefused(
                 f"{place} has the migration {name} with another text: applied files are never edited, "
                 "add a new one"
             )
+    return [name for name in ours if name not in applied and not (former and name == _SCHEMA)]
 
 
 async def _apply(connection: psycopg.AsyncConnection, text: str, names: Mapping[str, str]) -> None:

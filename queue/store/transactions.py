@@ -44,7 +44,7 @@ __all__ = ["Statement", "Transactions"]
 _T = TypeVar("_T")
 
 _log = structlog.get_logger(__name__)
-_STALE = "FQ001"  # raised by fluxqueue.hold_epoch of migration 0001
+_STALE = "FQ001"  # raised by fluxqueue.hold_epoch
 _ATTEMPTS = 4
 _CHUNK = 1000
 _LONG = 100

@@ -2,7 +2,7 @@
 
 There is no tag yet, so `PREVIOUS_RELEASE` names a commit; a release moves it to the tag before it. The
 commit's files are extracted, and an environment is made whose only fluxqueue they are: its path has the
-folders of the old code first, then the libraries of the environment that runs the tests. So every program of
+folder of the old code first, then the libraries of the environment that runs the tests. So every program of
 the old cluster runs old code, with the libraries that are installed now.
 """
 
@@ -22,22 +22,8 @@ from fluxqueue.local.unpacking import unpack
 
 __all__ = ["PREVIOUS_RELEASE", "OldCluster", "extract"]
 
-PREVIOUS_RELEASE = "08e717718b8053d8664c180c758c3d099f6ccec6"
+PREVIOUS_RELEASE = "d8719bd0a44b08ac818824c866b841e4fbdc9fb6"
 _ROOT = Path(__file__).parents[2]
-_ROOMS = (
-    "api",
-    "certs",
-    "cli",
-    "fluxion",
-    "kube",
-    "local",
-    "minicluster",
-    "proto",
-    "queue",
-    "rest",
-    "scheduler_plugin",
-    "webhook",
-)
 
 
 def extract(folder: Path) -> bool:
@@ -76,7 +62,7 @@ class OldCluster:
         site = Path(
             sysconfig.get_path("purelib", vars={"base": str(environment), "platbase": str(environment)})
         )
-        paths = [*(str(self.code / room) for room in _ROOMS), sysconfig.get_path("purelib")]
+        paths = (self.code, sysconfig.get_path("purelib"))
         (site / "previous_release.pth").write_text("".join(f"{path}\n" for path in paths))
         script = self._program()
         script.write_text(

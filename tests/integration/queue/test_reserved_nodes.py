@@ -1,4 +1,4 @@
-"""Nodes that were chosen for FluxReservations, and the reasons of migration 0020, in Postgres."""
+"""Nodes that were chosen for FluxReservations, and the reasons that name them, in Postgres."""
 
 from __future__ import annotations
 

@@ -17,8 +17,7 @@ from fluxqueue.queue.model.records import Epoch, WorkloadId
 from fluxqueue.queue.store import (
     Database,
     DatabaseUnavailable,
-    MigrationChanged,
-    SchemaTooNew,
+    SchemaRefused,
     Store,
     migrate,
 )
@@ -37,6 +36,10 @@ async def _fetch(dsn: str, query: str) -> list[tuple[object, ...]]:
     async with await psycopg.AsyncConnection.connect(dsn, autocommit=True) as connection:
         cursor = await connection.execute(query.encode())
         return await cursor.fetchall() if cursor.description else []
+
+
+async def _record(dsn: str, name: str) -> None:
+    await _fetch(dsn, f"INSERT INTO fluxqueue.migration (name, digest) VALUES ('{name}', 'of another file')")
 
 
 async def until_it_answers(store: Store) -> None:
@@ -181,12 +184,24 @@ async def test_an_edited_migration_and_a_newer_database_are_refused(
     files = our_migrations()
     edited = {name: text + "\n-- edited" for name, text in files.items()}
     monkeypatch.setattr("fluxqueue.queue.store.migrations.our_migrations", lambda: edited)
-    with pytest.raises(MigrationChanged, match="0001_queue with another text"):
+    with pytest.raises(SchemaRefused, match="0025_schema with another text"):
         await migrate(empty_database)
-    older = dict(list(files.items())[:-1])
-    monkeypatch.setattr("fluxqueue.queue.store.migrations.our_migrations", lambda: older)
-    with pytest.raises(SchemaTooNew, match="run the newer version"):
+    monkeypatch.undo()
+    await _record(empty_database, "fluxqueue/9999_newer")
+    with pytest.raises(SchemaRefused, match="run the newer version"):
         await migrate(empty_database)
+
+
+async def test_a_database_of_all_former_files_goes_on_and_an_older_one_is_refused(
+    empty_database: str,
+) -> None:
+    await migrate(empty_database)
+    await _fetch(empty_database, "DELETE FROM fluxqueue.migration WHERE name = 'fluxqueue/0025_schema'")
+    await _record(empty_database, "fluxqueue/0001_queue")
+    with pytest.raises(SchemaRefused, match="an early version, up to fluxqueue/0001_queue"):
+        await migrate(empty_database)
+    await _record(empty_database, "fluxqueue/0025_prices")
+    assert await migrate(empty_database) == []
 
 
 async def test_the_upgrades_of_a_newer_procrastinate_are_applied(
