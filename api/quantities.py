@@ -7,11 +7,11 @@ down to the units of the graph, so that rounding never makes a request smaller o
 from __future__ import annotations
 
 import re
-from decimal import ROUND_CEILING, ROUND_FLOOR, Decimal
+from decimal import Decimal
 from functools import lru_cache
 from typing import Final
 
-__all__ = ["InvalidQuantity", "ceil_units", "floor_units", "parse_quantity"]
+__all__ = ["InvalidQuantity", "parse_quantity"]
 
 _FORM = re.compile(
     r"(?P<number>[+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+))(?P<suffix>[eE][+-]?[0-9]{1,3}|Ki|Mi|Gi|Ti|Pi|Ei|[numkMGTPE]?)"
@@ -79,13 +79,3 @@ def _parse(text: str) -> Decimal:
 
 _parse_short: Final = lru_cache(maxsize=4096)(_parse)
 """Cached, because the pods of a cluster use few different quantities."""
-
-
-def ceil_units(text: str | int | float, unit: str = "1") -> int:
-    """Return a request in units of ``unit`` (``1m``, ``1Mi``), rounded up."""
-    return int((parse_quantity(text) / parse_quantity(unit)).to_integral_value(ROUND_CEILING))
-
-
-def floor_units(text: str | int | float, unit: str = "1") -> int:
-    """Return a capacity in units of ``unit``, rounded down."""
-    return int((parse_quantity(text) / parse_quantity(unit)).to_integral_value(ROUND_FLOOR))

@@ -7,10 +7,9 @@ from __future__ import annotations
 import argparse
 from datetime import datetime
 
-from fluxqueue.cli.api_client import ApiClient
 from fluxqueue.kube.kubeconfig import Connection, connection
 
-__all__ = ["connection_of", "namespace_of", "now", "open_client"]
+__all__ = ["connection_of", "namespace_of", "now"]
 
 
 def connection_of(arguments: argparse.Namespace) -> Connection:
@@ -27,12 +26,6 @@ def connection_of(arguments: argparse.Namespace) -> Connection:
 def namespace_of(arguments: argparse.Namespace, chosen: Connection) -> str:
     """Return the namespace of the command line, or that of the context."""
     return str(getattr(arguments, "namespace", None) or chosen.namespace)
-
-
-def open_client(arguments: argparse.Namespace) -> tuple[ApiClient, str]:
-    """Return a client of the API server and the namespace; the caller closes the client."""
-    chosen = connection_of(arguments)
-    return ApiClient(chosen), namespace_of(arguments, chosen)
 
 
 def now() -> datetime:

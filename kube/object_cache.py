@@ -69,7 +69,6 @@ class ObjectCache(Generic[T]):
         self._indexers: dict[str, Callable[[T], Iterable[Hashable]]] = {}
         self._indexes: dict[str, dict[Hashable, dict[Key, T]]] = {}
         self._handlers: list[Callable[[Change[T]], None]] = []
-        self.handler_failures = 0
 
     def __len__(self) -> int:
         return len(self._objects)
@@ -203,7 +202,6 @@ class ObjectCache(Generic[T]):
         try:
             return {*values(obj)}
         except Exception:
-            self.handler_failures += 1
             meta = obj.metadata
             log.exception("cache.index_failed", namespace=meta.namespace, name=meta.name, uid=meta.uid)
             return set()
@@ -219,7 +217,6 @@ class ObjectCache(Generic[T]):
         try:
             handler(change)
         except Exception:
-            self.handler_failures += 1
             meta = change.obj.metadata
             log.exception(
                 "cache.handler_failed",

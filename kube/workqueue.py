@@ -52,13 +52,12 @@ class WorkQueue(Generic[K]):
 
     Attributes
     ----------
-    adds, retries
-        How often a key was queued, and how often because of a failure.
+    retries
+        How often a key was queued because of a failure.
     """
 
     def __init__(self, name: str, *, base_s: float = BASE_S, cap_s: float = CAP_S) -> None:
         self.name = name
-        self.adds = 0
         self.retries = 0
         self._base_s = base_s
         self._cap_s = cap_s
@@ -93,7 +92,6 @@ class WorkQueue(Generic[K]):
         """Queue a key; if it is being processed, it is queued again when that is done."""
         if self._closing or key in self._dirty:
             return
-        self.adds += 1
         self._dirty.add(key)
         self._idle.clear()
         if key not in self._processing:

@@ -20,7 +20,7 @@ from fluxqueue.kube.object_cache import Change, ObjectCache
 from fluxqueue.kube.reflector import Reflector
 from fluxqueue.kube.transport import Api
 from fluxqueue.kube.watches import Watches
-from fluxqueue.queue.cluster.storage import ClusterStorage, claims_used
+from fluxqueue.queue.cluster.storage import ClusterStorage
 from fluxqueue.scheduler_plugin.assignments import InvalidAssignment, assignment_of
 from fluxqueue.scheduler_plugin.interpod_rules import InterPodRules
 
@@ -28,7 +28,6 @@ __all__ = ["SchedulerCaches"]
 
 _BY_NODE: Final = "node"
 _NOMINATED: Final = "nominated"
-_BY_CLAIM: Final = "claim"
 
 
 class SchedulerCaches:
@@ -62,9 +61,6 @@ class SchedulerCaches:
         self._assumed_on: dict[str, dict[str, Pod]] = {}
         self.pods.add_index(_BY_NODE, _bound_to)
         self.pods.add_index(_NOMINATED, _nominated_to)
-        self.pods.add_index(
-            _BY_CLAIM, lambda pod: () if pod.spec.node_name else claims_used(pod.metadata.namespace, pod.spec)
-        )
         self.pods.add_handler(self._reconcile)
         self.watches = Watches(
             Reflector(api, PODS, self.pods),
@@ -90,10 +86,6 @@ class SchedulerCaches:
     def nominated_to(self, node: str) -> list[Pod]:
         """Return the unbound pods for which kube-scheduler keeps room on a node."""
         return self.pods.by_index(_NOMINATED, node)
-
-    def unbound_with_claim(self, namespace: str, name: str) -> list[Pod]:
-        """Return the pods without a node that use a claim."""
-        return self.pods.by_index(_BY_CLAIM, (namespace, name))
 
     def assume(self, pod: Pod, node: str) -> None:
         """Count a pod on a node from now on, because it is about to be bound there."""

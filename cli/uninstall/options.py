@@ -7,9 +7,8 @@ from dataclasses import dataclass
 
 from fluxqueue.api.durations import InvalidDuration, parse_duration
 
-__all__ = ["DESCRIPTION", "SUMMARY", "UninstallOptions", "add_uninstall_options", "read_uninstall_options"]
+__all__ = ["DESCRIPTION", "UninstallOptions", "add_uninstall_options", "read_uninstall_options"]
 
-SUMMARY = "remove fluxqueue from the cluster; release the work it holds, or keep it"
 DESCRIPTION = (
     "Remove fluxqueue from the cluster, in this order: webhook configurations, admission policies, "
     "programs; then held work is released to plain Kubernetes, or kept; then FluxJobs, Leases, certificates "

@@ -23,7 +23,6 @@ __all__ = [
     "HOST_LINK",
     "NETWORK",
     "POD_NETWORK",
-    "SERVICE_NETWORK_FIRST",
     "Machine",
     "NodeLayout",
     "content_digest",
@@ -35,7 +34,6 @@ NETWORK = "10.200.0"
 HOST_ADDRESS = f"{NETWORK}.254"
 POD_NETWORK = "10.244"
 """Of the pods: those of machine i are .i.0/24."""
-SERVICE_NETWORK_FIRST = "10.96.0.1"
 DNS_ADDRESS = "10.96.0.10"
 API_SERVER_PORT = 6443
 HOST_LINK = "fluxqueue0"

@@ -74,10 +74,6 @@ class DependencyGraph:
         """Return the names that open dependencies wait for and that no workload has yet."""
         return [*self._by_name]
 
-    def is_target(self, uid: str) -> bool:
-        """True if an open dependency waits for a workload."""
-        return uid in self._by_target
-
     def is_awaited(self, name: TargetName) -> bool:
         """True if an open dependency waits for a workload of this name."""
         return name in self._by_name

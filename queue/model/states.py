@@ -17,7 +17,7 @@ from types import MappingProxyType
 from fluxqueue.api.fluxjobs import ENDED, LIVE, State
 from fluxqueue.queue.model.records import ReleaseMode, Workload
 
-__all__ = ["ENDED", "LIVE", "TRANSITIONS", "may_follow", "released_at_creation", "sources"]
+__all__ = ["ENDED", "LIVE", "TRANSITIONS", "released_at_creation", "sources"]
 
 TRANSITIONS: Mapping[State | None, frozenset[State]] = MappingProxyType(
     {
@@ -32,11 +32,6 @@ TRANSITIONS: Mapping[State | None, frozenset[State]] = MappingProxyType(
     }
 )
 """From each state (None: before the first) the states that may follow."""
-
-
-def may_follow(before: State | None, after: State) -> bool:
-    """Return True if a workload in `before` may be moved to `after`."""
-    return after in TRANSITIONS[before]
 
 
 def sources(after: State) -> frozenset[State]:

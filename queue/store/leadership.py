@@ -71,11 +71,6 @@ class Leadership(Transactions):
         _log.info("leadership.acquired", shard=shard, holder=holder, epoch=epoch)
         return epoch
 
-    async def current_epoch(self, shard: str = "default") -> Epoch | None:
-        """Return the newest epoch of a shard; None if it never had a leader."""
-        rows = await self._read("current_epoch", shard=shard)
-        return Epoch(rows[0]["epoch"]) if rows else None
-
     async def hold(self, epoch: Epoch) -> None:
         """Raise `StaleLeader` if this epoch is not the newest."""
         await self._write(epoch)

@@ -101,11 +101,6 @@ class Workloads(Writes):
         """
         return [workload_of(row) for row in await self._read("workloads", ids=list(ids))]
 
-    async def workload_by_uid(self, uid: str) -> Workload | None:
-        """Return the workload of an object, also from ``history``; None if it never had one."""
-        rows = await self._read("workloads_by_uid", uid=[uid])
-        return workload_of(rows[0]) if rows else None
-
     async def workloads_by_uid(self, uids: Sequence[str]) -> list[Workload]:
         """Return the workloads of these objects, in no particular order;
         those in ``history`` come without their jobspec.

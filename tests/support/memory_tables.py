@@ -18,7 +18,7 @@ from fluxqueue.queue.model.records import (
     Workload,
     WorkloadId,
 )
-from fluxqueue.queue.model.states import may_follow
+from fluxqueue.queue.model.states import TRANSITIONS
 from fluxqueue.queue.store import StaleLeader, StalledTask, Store
 from fluxqueue.queue.store.deltas import Delta, SlotUpdate, WorkloadUpdate
 
@@ -78,9 +78,6 @@ class MemoryTables(Store):
         if allocation is not None:
             due = self._clock() if allocation.released_at is None else None
             self._allocations[allocation.jobid] = AllocationRow(allocation, due)
-
-    async def current_epoch(self, shard: str = "default") -> Epoch | None:
-        return self._epoch or None
 
     async def now(self) -> datetime:
         return self._clock()
@@ -178,7 +175,7 @@ class MemoryTables(Store):
         reason: str = "",
         detail: str = "",
     ) -> None:
-        if not may_follow(before, after):
+        if after not in TRANSITIONS[before]:
             raise AssertionError(f"workload {workload} cannot go from {before} to {after}")
         self._transitions.append(
             Transition(

@@ -98,9 +98,6 @@ class MemoryWorkloads(MemoryTables):
         everything = self._rows | self._history
         return [everything[each] for each in sorted(set(ids)) if each in everything]
 
-    async def workload_by_uid(self, uid: str) -> Workload | None:
-        return self._by_uid(uid)
-
     async def workloads_by_uid(self, uids: Sequence[str]) -> list[Workload]:
         return [workload for uid in dict.fromkeys(uids) if (workload := self._by_uid(uid)) is not None]
 

@@ -86,7 +86,7 @@ class WorkloadContract:
             7,
             None,
         )
-        assert await leader.store.workload_by_uid("uid-lammps") == workload
+        assert await leader.store.workloads_by_uid(["uid-lammps"]) == [workload]
         (line,) = await leader.store.history(workload.id)
         assert (line.before, line.after, line.epoch) == (None, State.PENDING, leader.epoch)
         assert line.at >= workload.submitted_at
@@ -146,8 +146,7 @@ class WorkloadContract:
         assert plain.overrides == NO_OVERRIDES
         await leader.store.finish(leader.epoch, [Ending(workload.id, State.CANCELLED, Outcome.CANCELLED, "")])
         await leader.store.forget(leader.epoch, await leader.store.now() + timedelta(seconds=1))
-        forgotten = await leader.store.workload_by_uid(workload.uid)
-        assert forgotten is not None
+        (forgotten,) = await leader.store.workloads_by_uid([workload.uid])
         assert forgotten.overrides == NO_OVERRIDES
 
     async def test_the_account_of_a_workload_stays_from_its_grant_on_also_in_history(
@@ -161,8 +160,7 @@ class WorkloadContract:
         await leader.store.prune_allocations(leader.epoch, later)
         await leader.store.prune_allocations(leader.epoch, later)
         assert await leader.store.forget(leader.epoch, later) == 1
-        forgotten = await leader.store.workload_by_uid(pending.uid)
-        assert forgotten is not None
+        (forgotten,) = await leader.store.workloads_by_uid([pending.uid])
         assert (forgotten.account, forgotten.submitted_by) == ("physics", "alice")
 
     async def test_the_last_of_two_descriptions_in_a_batch_counts(self, leader: Leader) -> None:

@@ -211,12 +211,6 @@ class SizedObject(PartialObject, frozen=True):
     metadata: ObjectMeta = ObjectMeta()
 
 
-class SuspendedSpec(PartialObject, frozen=True):
-    """Whether an object is suspended."""
-
-    suspend: bool | None = None
-
-
 def api_group(api_version: str) -> str:
     """Return the group of an ``apiVersion``; empty for the core group."""
     group, slash, _ = api_version.partition("/")

@@ -60,7 +60,7 @@ async def test_an_unchanged_description_is_not_sent_again(leader: Leader, databa
     assert await ledger.upsert([described("a"), described("b")]) == []
     assert await _priorities(leader.store) == [77, 77]
     (changed,) = await ledger.upsert([described("a", priority=5), described("b")])
-    assert ledger.get(changed) == await leader.store.workload_by_uid("uid-a")
+    assert [ledger.get(changed)] == await leader.store.workloads_by_uid(["uid-a"])
     assert sorted(await _priorities(leader.store)) == [5, 77]
 
 

@@ -42,7 +42,7 @@ async def test_transactions_of_many_tasks_share_few_server_sessions(pooled: Data
     # often enough that psycopg would prepare a statement, which the next session does not know
     for _ in range(12):
         await asyncio.gather(
-            *(store.workload_by_uid("uid-lammps") for _ in range(12)), *(store.pending() for _ in range(6))
+            *(store.workloads_by_uid(["uid-lammps"]) for _ in range(12)), *(store.pending() for _ in range(6))
         )
     (sessions,) = await _execute(
         database, "SELECT count(*) FROM pg_stat_activity WHERE application_name = 'fluxqueue'"

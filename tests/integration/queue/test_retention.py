@@ -140,8 +140,7 @@ async def test_a_forgotten_workload_is_in_history_and_never_inserted_again(leade
     assert [count.workloads for count in await leader.store.counts()] == [1]
     assert old.jobid is not None
     assert await leader.store.allocations([old.jobid]) == []
-    remembered = await leader.store.workload_by_uid("uid-old")
-    assert remembered is not None
+    (remembered,) = await leader.store.workloads_by_uid(["uid-old"])
     assert (remembered.id, remembered.jobspec, remembered.outcome, remembered.hosts) == (
         old.id,
         "",
@@ -170,7 +169,7 @@ async def test_history_is_deleted_with_its_object_while_many_others_exist(
     assert await _rows(connection, "transition") == 2 * len(existing)
     existing.remove("uid-job-7")
     await pruner.prune()
-    assert await leader.store.workload_by_uid("uid-job-7") is None
+    assert await leader.store.workloads_by_uid(["uid-job-7"]) == []
     assert await _rows(connection, "history") == len(existing)
 
 

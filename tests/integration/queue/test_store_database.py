@@ -226,12 +226,12 @@ async def test_an_older_version_reads_tables_that_have_more_columns(
     # often enough that psycopg prepares its statements: the change then invalidates their plans
     for _ in range(12):
         assert await store.live_workloads() == [before]
-        assert await store.workload_by_uid("uid-lammps") == before
+        assert await store.workloads_by_uid(["uid-lammps"]) == [before]
         assert await store.upsert(epoch, [described("lammps")]) == Delta()
     await _fetch(database, "ALTER TABLE fluxqueue.workload ADD COLUMN site text DEFAULT 'here'")
     await _fetch(database, "ALTER TABLE fluxqueue.history ADD COLUMN site text")
     assert await store.live_workloads() == [before]
-    assert await store.workload_by_uid("uid-lammps") == before
+    assert await store.workloads_by_uid(["uid-lammps"]) == [before]
     assert await store.upsert(epoch, [described("lammps")]) == Delta()
 
 

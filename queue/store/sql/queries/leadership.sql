@@ -34,9 +34,6 @@ ON CONFLICT (shard) DO UPDATE
    SET epoch = EXCLUDED.epoch, holder = EXCLUDED.holder, acquired_at = EXCLUDED.acquired_at
 RETURNING l.epoch;
 
--- current_epoch --
-SELECT epoch FROM fluxqueue.leader WHERE shard = %(shard)s;
-
 -- now --
 SELECT fluxqueue.clock() AS now;
 

@@ -5,7 +5,7 @@ from support.queue_builders import a_workload
 
 from fluxqueue.api.fluxjobs import State
 from fluxqueue.queue.model.records import ReleaseMode
-from fluxqueue.queue.model.states import ENDED, LIVE, TRANSITIONS, may_follow, released_at_creation, sources
+from fluxqueue.queue.model.states import ENDED, LIVE, TRANSITIONS, released_at_creation, sources
 
 
 def test_every_state_stands_in_the_table_and_can_be_reached() -> None:
@@ -21,13 +21,11 @@ def test_a_state_is_pending_live_or_ended() -> None:
 @pytest.mark.parametrize("state", sorted(ENDED))
 def test_nothing_follows_an_end_but_a_cancelled_job_may_be_resumed(state: State) -> None:
     assert state.ended
-    assert {after for after in State if may_follow(state, after)} == (
-        {State.PENDING} if state is State.CANCELLED else set()
-    )
+    assert TRANSITIONS[state] == ({State.PENDING} if state is State.CANCELLED else set())
 
 
 def test_a_running_workload_waits_again_only_after_draining() -> None:
-    assert not may_follow(State.RUNNING, State.PENDING)
+    assert State.PENDING not in TRANSITIONS[State.RUNNING]
     assert sources(State.PENDING) - ENDED == {State.ALLOCATED, State.DRAINING}
 
 
