@@ -66,6 +66,7 @@ class Pruner:
         accounting: AccountingConfig = _ACCOUNTING,
     ) -> None:
         self._ledger = ledger
+        self._tables = ledger.retention
         self._exists = exists
         self._retention = timedelta(seconds=retention_s)
         self._accounting = accounting
@@ -83,16 +84,16 @@ class Pruner:
             PRUNED.labels(table).inc(rows)
         if any(pruned.values()):
             log.info("retention.pruned", before=before.isoformat(), **pruned)
-        if months := await self._ledger.expire_months(
-            self._accounting.months, drop=self._accounting.expired == "drop"
+        if months := await self._tables.expire_months(
+            self._ledger.epoch, self._accounting.months, drop=self._accounting.expired == "drop"
         ):
             log.info("accounting.expired", tables=months, how=self._accounting.expired)
 
     async def _prune_allocations(self, before: datetime) -> dict[str, int]:
         pruned = {"slot": 0, "allocation": 0}
         for _ in range(_BATCHES):
-            allocations, slots = await self._ledger.prune_allocations(
-                before, allocations=_BATCH, slots=_SLOTS
+            allocations, slots = await self._tables.prune_allocations(
+                self._ledger.epoch, before, allocations=_BATCH, slots=_SLOTS
             )
             pruned["allocation"] += allocations
             pruned["slot"] += slots
@@ -103,7 +104,7 @@ class Pruner:
     async def _forget(self, before: datetime) -> int:
         forgotten = 0
         for _ in range(_BATCHES):
-            forgotten += (moved := await self._ledger.forget(before, _BATCH))
+            forgotten += (moved := await self._tables.forget(self._ledger.epoch, before, _BATCH))
             if moved < _BATCH:
                 break
         return forgotten
@@ -112,7 +113,9 @@ class Pruner:
         often = [workload.id for workload in self._ledger.all() if workload.requeues >= _OFTEN]
         pruned = 0
         for _ in range(_BATCHES if often else 0):
-            pruned += (gone := await self._ledger.prune_transitions(often, before, _TRANSITIONS))
+            pruned += (
+                gone := await self._tables.prune_transitions(self._ledger.epoch, often, before, _TRANSITIONS)
+            )
             if gone < _TRANSITIONS:
                 break
         return pruned
@@ -120,10 +123,12 @@ class Pruner:
     async def _prune_history(self, before: datetime) -> dict[str, int]:
         pruned = {"transition": await self._prune_transitions(before), "history": 0}
         for _ in range(_BATCHES):
-            rows = await self._ledger.forgotten(before, self._continue_after, _BATCH)
+            rows = await self._tables.forgotten(before, self._continue_after, _BATCH)
             ids = [row.id for row in rows if not self._exists(row.uid)]
             if ids:
-                gone, transitions = await self._ledger.prune_history(ids, transitions=_TRANSITIONS)
+                gone, transitions = await self._tables.prune_history(
+                    self._ledger.epoch, ids, transitions=_TRANSITIONS
+                )
                 pruned["transition"] += transitions
                 pruned["history"] += len(gone)
                 if len(gone) < len(ids):

@@ -76,7 +76,7 @@ class PredictedDurations:
         if queues and not self._read:
             # an end is stored before it is noted, so this has all that was noted until now
             stored = DurationHistory()
-            for key, ran_s in await self._ledger.last_run_times():
+            for key, ran_s in await self._ledger.run_times.last_run_times():
                 stored.add(key, ran_s)
             self._history, self._read = stored, True
         toggled, ended = queues ^ self._queues, self._ended

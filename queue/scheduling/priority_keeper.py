@@ -120,7 +120,9 @@ class PriorityKeeper:
         tree = self._accounts()
         if tree.accounts:
             with _unstorable("accounts"):
-                self._uses = await self._ledger.charge_accounts(self._half_life_s, self._resource_weights)
+                self._uses = await self._ledger.account_use.charge_accounts(
+                    self._ledger.epoch, self._half_life_s, self._resource_weights
+                )
         self.fair_shares = await self._with_users(tree, fair_shares(tree, self._uses))
         for listener in self._listeners:
             listener()
@@ -143,8 +145,8 @@ class PriorityKeeper:
         if not among and not self._users_charged:
             return shares
         with _unstorable("users"):
-            self._uses_of_users = await self._ledger.charge_users(
-                self._half_life_s, self._resource_weights, among
+            self._uses_of_users = await self._ledger.account_use.charge_users(
+                self._ledger.epoch, self._half_life_s, self._resource_weights, among
             )
             self._users_charged = bool(among)
         used = self._uses_of_users

@@ -1,82 +1,64 @@
 """The queue as controllers see it: the leader's copy for reading, and the only way to change the tables.
 
-Postgres is the truth. Every change is one transaction of the store. The `Delta` that it returns is applied at
-once to the copy in memory (`fluxqueue.queue.store.ledger_state`), under one lock, so changes are applied in
-the order in which they were committed. If the process dies between the two, nothing is lost: the next leader
-loads what was committed.
-
-If Postgres goes away during a change, nobody knows whether that was committed, and a Postgres that comes back
-may lack the last changes. Then this copy is in doubt (`Ledger.in_doubt`) until it is loaded again.
+Postgres is the truth, and the copy follows it (`fluxqueue.queue.store.ledger_changes`). What is not pending
+or live is not in the copy: it is asked of the tables, through the parts of the store that the ledger has.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Iterable, Mapping, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
-from typing import Concatenate, ParamSpec
 
 import structlog
 from msgspec import structs
 
 from fluxqueue.api.fluxjobs import Reason, State
-from fluxqueue.api.namespacelines import NamespaceLines
 from fluxqueue.fluxion.messages import NodeShare
 from fluxqueue.queue.metrics import OBJECT_FAILURES
 from fluxqueue.queue.model.accounts import AccountTree
 from fluxqueue.queue.model.budgets import BudgetPeriod
 from fluxqueue.queue.model.changes import (
     Ending,
-    Eviction,
     ReasonChange,
     Replacement,
     Requeue,
-    SlotWrites,
     TakenSlot,
-    Withdrawal,
 )
-from fluxqueue.queue.model.given_back import giving_back, with_given_back
+from fluxqueue.queue.model.given_back import with_given_back
 from fluxqueue.queue.model.preemption_notices import grace_left_s
 from fluxqueue.queue.model.prices import Rates
 from fluxqueue.queue.model.records import (
-    Allocation,
     Epoch,
     FluxionJobId,
-    GivenBack,
     Grant,
     NewWorkload,
     RequeueState,
     Reservation,
+    Transition,
     Workload,
     WorkloadId,
 )
 from fluxqueue.queue.model.requeue_states import REMEMBERED
 from fluxqueue.queue.model.spending import Spending, members_of
-from fluxqueue.queue.model.states import LIVE, released_at_creation
-from fluxqueue.queue.model.withdrawals import end_of_going_on, going_on, jobs_of_grown, notice_of
-from fluxqueue.queue.store.database import DatabaseUnavailable
+from fluxqueue.queue.store.account_use import AccountUse
 from fluxqueue.queue.store.deltas import Delta
 from fluxqueue.queue.store.errors import Unstorable
+from fluxqueue.queue.store.ledger_evictions import LedgerEvictions
+from fluxqueue.queue.store.ledger_releases import CLAIM_S, LedgerReleases
 from fluxqueue.queue.store.ledger_state import TableContents
-from fluxqueue.queue.store.ledger_tables import LedgerTables
+from fluxqueue.queue.store.reserved_nodes import ReservedNodes
+from fluxqueue.queue.store.retention import Retention
+from fluxqueue.queue.store.rows import Counts
+from fluxqueue.queue.store.run_times import RunTimes
 from fluxqueue.queue.store.store import Store
 
 __all__ = ["Ledger", "TableContents"]
 
-_P = ParamSpec("_P")
-
 log = structlog.get_logger()
 
-CLAIM_S = 20.0
-"""For so long a grant, or a claim, keeps an allocation for the release by this process;
-then it is due again."""
-_NOTHING_GIVEN: Mapping[WorkloadId, GivenBack] = {}
-_NOTHING_WITHDRAWN: Mapping[WorkloadId, str] = {}
 _FEW = 8
-_DUE_AT_ONCE = 200
-"""Releases that are claimed by one transaction."""
 _TOLD_AT_ONCE = 200
 """Workloads of which the listeners are told before others get a turn."""
 _REASONS_AT_ONCE = 1_000
@@ -85,7 +67,7 @@ _JOBIDS_AHEAD = 50
 """Job ids that are read before they are needed. Those that a process leaves over are never used."""
 
 
-class Ledger(LedgerTables):
+class Ledger(LedgerReleases, LedgerEvictions):
     """Pending and live workloads, changed through the store only.
 
     Parameters
@@ -106,19 +88,13 @@ class Ledger(LedgerTables):
         wall: Callable[[], datetime] | None = None,
     ) -> None:
         super().__init__(store, epoch, clock, wall)
-        self.in_doubt = asyncio.Event()
-        """Set while the copy may differ from the tables."""
+        self.reserved_nodes: ReservedNodes = store
+        self.retention: Retention = store
+        self.account_use: AccountUse = store
+        self.run_times: RunTimes = store
         self.price: Callable[[Sequence[NodeShare]], Rates] | None = None
         """Returns what an allocation costs an hour; None: nothing has a price."""
-        self._lock = asyncio.Lock()
-        self._releasing: set[FluxionJobId] = set()
-        self._claimed: NamespaceLines[FluxionJobId] = NamespaceLines()
-        """Claimed by this process, by a grant or when they were due; not handed out for release yet."""
-        self._released: dict[FluxionJobId, None] = {}
-        """Released by this process, which is to be stored with the next write of slots."""
         self._jobids: list[FluxionJobId] = []
-        self._withdrawing: set[WorkloadId] = set()
-        self._going_on: dict[WorkloadId, str] = {}
         self.grants = 0
         """How many allocations this process has granted."""
         self._last_skipped = 0
@@ -166,10 +142,6 @@ class Ledger(LedgerTables):
         async with self._lock:
             used = await self._store.spent(asked) if asked else {}
             self.spending = Spending(tree, periods, dict(used), stale=False)
-
-    def mark_in_doubt(self) -> None:
-        """Record that the tables may differ: Postgres was away."""
-        self.in_doubt.set()
 
     @property
     def left_waiting(self) -> bool:
@@ -303,137 +275,6 @@ class Ledger(LedgerTables):
         if endings := [ending for ending in endings if ending.workload in self._workloads]:
             await self._change_each(self._store.finish, endings)
 
-    async def write_slots(self, writes: SlotWrites) -> None:
-        """Write what the tracker found about slots and their workloads, and what was released,
-        in one transaction.
-        """
-        released = list(self._released)
-        writes = replace(
-            writes,
-            released=released,
-            started=[workload for workload in writes.started if self._state(workload) is State.ALLOCATED],
-            draining=[
-                workload
-                for workload in writes.draining
-                if self._state(workload) in (State.ALLOCATED, State.RUNNING)
-            ],
-            endings=[ending for ending in writes.endings if ending.workload in self._workloads],
-        )
-        if writes.any:
-            async with self._changing():
-                for delta in await self._store.write_slots(self.epoch, writes):
-                    self.apply(delta)
-                self._released_stored(released)
-
-    async def evict(
-        self,
-        evictions: Sequence[Eviction],
-        given_back: Mapping[WorkloadId, GivenBack] = _NOTHING_GIVEN,
-        withdrawn: Mapping[WorkloadId, str] = _NOTHING_WITHDRAWN,
-    ) -> None:
-        """Record that live workloads are to free their nodes and wait again, so they drain with a reason; and
-        what others give back.
-
-        In the same transaction, preemptions of before are withdrawn, each with what history says of it. What
-        was told to stop goes on, unless its grace is over, or it is evicted or gives back again. Until it is
-        known whether that is stored, it is `withdrawing`.
-        """
-        rows: dict[WorkloadId, Workload] = {}
-
-        async def evict(epoch: Epoch, evictions: Sequence[Eviction]) -> Delta:
-            rows.update(self._withdraw(withdrawn))
-            kept = [
-                replace(
-                    each,
-                    requeue_state=with_given_back(
-                        each.requeue_state, rows.get(each.workload) or self.get(each.workload)
-                    ),
-                )
-                if each.requeue_state
-                else each
-                for each in evictions
-            ]
-            evicted = {each.workload for each in kept if each.requeue_state is not None}
-            states = {
-                each: row.requeue_state
-                for each, row in rows.items()
-                if not self._workloads[each].evicting and each not in evicted
-            }
-            stopping = withdrawn.keys() - rows.keys()  # what it gives back ends already, so it stays as it is
-            given = (
-                (each, giving_back(rows.get(each) or self.get(each), back))
-                for each, back in given_back.items()
-                if each not in stopping
-            )
-            states |= {each: state for each, state in given if state is not None}
-            return await self._store.evict(epoch, kept, states, self._withdrawals(rows, withdrawn))
-
-        evictions = [each for each in evictions if self._state(each.workload) in LIVE]
-        if not evictions and not given_back and not withdrawn:
-            return
-        try:
-            await self._change_each(evict, evictions)
-        except Unstorable:
-            self._withdrawing.difference_update(withdrawn)
-            raise
-        # after any other failure not before what is stored is read
-        self._withdrawing.difference_update(withdrawn)
-        known = {each: why for each, why in self._going_on.items() if each in self._workloads}
-        self._going_on = known | {each: withdrawn[each] for each in rows}
-
-    def withdrawing(self, workload: WorkloadId) -> bool:
-        """True while it is not known whether work that was told to stop goes on:
-        it must not be stopped meanwhile.
-        """
-        return workload in self._withdrawing
-
-    def why_going_on(self, workload: WorkloadId) -> str:
-        """Return why the preemption of a workload was withdrawn last; empty if another process did that."""
-        return self._going_on.get(workload, "")
-
-    def _withdraw(self, ids: Collection[WorkloadId]) -> dict[WorkloadId, Workload]:
-        """Return work that was told to stop as it is when it goes on; what is stopped by now is left out."""
-        now = self.clock()
-        held = (
-            (self._workloads[each], self._allocations[each])
-            for each in ids
-            if each in self._workloads and each in self._allocations
-        )
-        rows = {
-            each.id: going_on(each, allocation)
-            for each, allocation in held
-            if notice_of(each, allocation, now) is not None
-        }
-        told, gave_back = [self._workloads[each] for each in rows], self.gave_back()
-        rows |= {
-            job.id: going_on(job, allocation)
-            for _, job, allocation in jobs_of_grown(told, gave_back)
-            if job.id in ids
-        }
-        self._withdrawing.update(rows)
-        return rows
-
-    def _withdrawals(
-        self, rows: Mapping[WorkloadId, Workload], why: Mapping[WorkloadId, str]
-    ) -> list[Withdrawal]:
-        """Return what is to be written of whole workloads that go on."""
-        made: list[Withdrawal] = []
-        for workload_id, row in rows.items():
-            allocation = self._allocations[workload_id]
-            if self._workloads[workload_id].evicting:
-                end = end_of_going_on(row, allocation, self.wall())
-                made.append(
-                    Withdrawal(
-                        workload=workload_id,
-                        state=row.state,
-                        requeue_state=row.requeue_state,
-                        jobid=allocation.jobid,
-                        end=end,
-                        message=why[workload_id],
-                    )
-                )
-        return made
-
     async def requeue(self, requeues: Sequence[Requeue]) -> None:
         """Let workloads wait again with their submit time, and free what they hold except for the slots that
         are kept.
@@ -514,131 +355,7 @@ class Ledger(LedgerTables):
         if ended:
             await self._change(self._store.end_slots, ended)
 
-    # ---- releases ------------------------------------------------------------------------------------------
-
-    async def claim_releases(
-        self, limit: int, retry_after_s: float = CLAIM_S
-    ) -> list[tuple[Workload, Allocation]]:
-        """Return allocations that are due for release, claimed for some time; the caller passes all of them
-        to `releases_done`.
-
-        What this process granted is claimed already. The tables are asked only if others may be due, and
-        all that are due get a turn: those of one namespace that failed together keep no other back.
-        """
-        while self._any_unclaimed():
-            due = await self._store.claim_releases(self.epoch, _DUE_AT_ONCE, retry_after_s)
-            for row, held in due:
-                if held.jobid not in self._releasing:
-                    self._claimed.add(row.namespace, held.jobid)
-            if len(due) < _DUE_AT_ONCE:
-                break
-        claimed: list[tuple[Workload, Allocation]] = []
-        while self._claimed and len(claimed) < limit:
-            jobid = self._claimed.take()
-            workload, allocation = self.by_jobid(jobid), self.allocation_of_job(jobid)
-            if (
-                self._releasable(jobid)
-                and workload is not None
-                and allocation is not None
-                and jobid not in self._releasing
-            ):
-                claimed.append((workload, allocation))
-        self._releasing.update(allocation.jobid for _, allocation in claimed)
-        return claimed
-
-    def _releasable(self, jobid: FluxionJobId) -> bool:
-        """True if an allocation waits for release as far as this copy shows."""
-        workload = self.by_jobid(jobid)
-        return (
-            jobid in self._unreleased
-            and jobid not in self._released
-            and workload is not None
-            and workload.state is State.ALLOCATED
-        )
-
-    def _any_unclaimed(self) -> bool:
-        """True if an allocation waits for release that this process is neither releasing nor about to."""
-        return any(
-            jobid not in self._claimed and jobid not in self._releasing and self._releasable(jobid)
-            for jobid in self._unreleased
-        )
-
-    def releasing(self, jobid: FluxionJobId) -> bool:
-        """True while this process carries out the release of an allocation."""
-        return jobid in self._releasing
-
-    def releases_done(self, jobids: Iterable[FluxionJobId]) -> None:
-        """Record that these releases are not being carried out any more, whether or not they succeeded."""
-        self._releasing.difference_update(jobid for jobid in jobids if jobid not in self._released)
-
-    def is_released(self, allocation: Allocation) -> bool:
-        """True if the object of an allocation was released, whether or not that is stored."""
-        return allocation.released_at is not None or allocation.jobid in self._released
-
-    async def note_released(self, jobids: Sequence[FluxionJobId]) -> None:
-        """Record that the objects of allocations were released.
-
-        If no pod waits for the tracker, that is stored with its next write. Until then the release counts as
-        under way.
-        """
-        rows = {jobid: self.by_jobid(jobid) for jobid in jobids}
-        later = {
-            jobid: row
-            for jobid, row in rows.items()
-            if row is not None and row.reason is Reason.NONE and released_at_creation(row)
-        }
-        self._released.update(dict.fromkeys(later))
-        self._releasing.update(later)
-        self.notify(row.id for row in later.values())
-        await self.mark_released([jobid for jobid in jobids if jobid not in later])
-
-    async def store_released(self) -> None:
-        """Store now what was released."""
-        if self._released:
-            await self.write_slots(SlotWrites())
-
-    def _notify_owners(self, jobids: Iterable[FluxionJobId]) -> None:
-        self.notify(owner for jobid in jobids if (owner := self._by_jobid.get(jobid)) is not None)
-
-    def _released_stored(self, jobids: Sequence[FluxionJobId]) -> None:
-        for jobid in jobids:
-            self._released.pop(jobid, None)
-        self.releases_done(jobids)
-        self._notify_owners(jobids)
-
-    async def mark_released(self, jobids: Sequence[FluxionJobId]) -> None:
-        """Record that the objects of allocations were released."""
-        if jobids:
-            await self._change(self._store.mark_released, jobids)
-            self._notify_owners(jobids)
-
-    async def mark_release_failed(self, jobid: FluxionJobId, message: str) -> None:
-        """Record why an object could not be released; this is tried again."""
-        await self._change(self._store.mark_release_failed, jobid, message)
-
-    async def retry_releases(self, ids: Sequence[WorkloadId]) -> None:
-        """Make releases due now that failed: something about their objects changed."""
-        if jobids := [
-            allocation.jobid
-            for workload in ids
-            if (allocation := self._allocations.get(workload)) is not None
-        ]:
-            await self._store.retry_releases(self.epoch, jobids)
-
-    async def retry_releases_soon(self, jobids: Sequence[FluxionJobId]) -> None:
-        """Make releases due shortly that failed because of a passing condition."""
-        if jobids:
-            await self._store.retry_releases_soon(self.epoch, jobids)
-
-    async def next_release_at(self) -> datetime | None:
-        """Return when the next release is due (may be past); None if nothing waits for release."""
-        return await self._store.next_release_at() if any(map(self._releasable, self._unreleased)) else None
-
     # ---- job ids -------------------------------------------------------------------------------------------
-
-    async def last_run_times(self) -> list[tuple[tuple[str, str, str], float]]:
-        """Return the last run times of everybody; see `RunTimes.last_run_times`."""
-        return await self._store.last_run_times()
 
     async def next_jobids(self, n: int) -> list[FluxionJobId]:
         """Return `n` Fluxion job ids that nobody else gets."""
@@ -654,50 +371,28 @@ class Ledger(LedgerTables):
         self._last_skipped = max(self._last_skipped, last)
         await self._store.skip_jobids(self.epoch, last)
 
-    # ---- inside --------------------------------------------------------------------------------------------
+    # ---- what has ended, and counts ------------------------------------------------------------------------
 
-    async def _change(
-        self, write: Callable[Concatenate[Epoch, _P], Awaitable[Delta]], *args: _P.args, **kwargs: _P.kwargs
-    ) -> Delta:
-        """Write to the tables, and apply what that changed."""
-        async with self._changing():
-            delta = await write(self.epoch, *args, **kwargs)
-            self.apply(delta)
-        return delta
-
-    async def _change_each(
-        self, write: Callable[..., Awaitable[Delta]], changes: Sequence[object], **settings: bool
-    ) -> None:
-        """Write changes of several workloads together, or one by one if Postgres does not store something of
-        them.
-
-        Raises
-        ------
-        Unstorable
-            Of one of them; all others are written.
+    async def stored_workloads(self, ids: Sequence[WorkloadId]) -> list[Workload]:
+        """Return workloads as the tables have them, also those that have ended;
+        of the last that ended, this copy has the rows.
         """
-        try:
-            await self._change(write, changes, **settings)
-        except Unstorable as error:
-            if len(changes) == 1:
-                raise
-            refused = error
-            for change in changes:
-                try:
-                    await self._change(write, [change], **settings)
-                except Unstorable as alone:
-                    refused = Unstorable(f"{alone}: {change}")
-            raise refused from None
+        ended = [self._ended[workload] for workload in sorted(set(ids)) if workload in self._ended]
+        return ended if len(ended) == len(set(ids)) else await self._store.workloads(ids)
 
-    @asynccontextmanager
-    async def _changing(self) -> AsyncIterator[None]:
-        """One change at a time. One that was broken off may have been committed all the same."""
-        async with self._lock:
-            try:
-                yield
-            except (DatabaseUnavailable, asyncio.CancelledError):
-                self.mark_in_doubt()
-                raise
+    async def stored_workloads_by_uid(self, uids: Sequence[str]) -> list[Workload]:
+        """Read the workloads of objects from the tables, also those that have ended."""
+        return await self._store.workloads_by_uid(uids)
+
+    async def requeue_reasons(self, workload: WorkloadId, limit: int) -> list[Transition]:
+        """Return the transitions by which a workload was last requeued, oldest first, with their reasons."""
+        return await self._store.requeue_reasons(workload, limit)
+
+    async def counts(self) -> list[Counts]:
+        """Count workloads and requested slots by queue, state and reason."""
+        return await self._store.counts()
+
+    # ---- inside --------------------------------------------------------------------------------------------
 
     async def _tables(self, *, pending: bool = True) -> TableContents:
         waiting = await self._store.pending() if pending else self.pending()
@@ -705,7 +400,3 @@ class Ledger(LedgerTables):
         return TableContents(
             [*waiting, *live], await self._store.live_allocations(), await self._store.reservations()
         )
-
-    def _state(self, workload_id: WorkloadId) -> State | None:
-        workload = self.get(workload_id)
-        return workload.state if workload else None
