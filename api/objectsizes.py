@@ -148,11 +148,6 @@ def too_long(obj: object, most: int) -> str:
 def too_large(spec: MiniClusterSpec) -> str:
     """Return which limit of the whole a spec exceeds; empty if none.
 
-    Parameters
-    ----------
-    spec
-        Any decoded spec.
-
     Returns
     -------
     str

@@ -67,23 +67,21 @@ class ServingNames:
     addresses: tuple[str, ...] = ()
 
 
-def service_names(service: str, namespace: str, cluster_domain: str = "cluster.local") -> ServingNames:
+def service_names(service: str, namespace: str) -> ServingNames:
     """Return the DNS names of a Service; the API server uses ``<service>.<namespace>.svc``.
 
     Parameters
     ----------
     service, namespace
         Name and namespace of the Service.
-    cluster_domain
-        The cluster's DNS domain.
 
     Returns
     -------
     ServingNames
-        From the short to the fully qualified name.
+        From the short to the fully qualified name, in the domain ``cluster.local``.
     """
     base = f"{service}.{namespace}"
-    return ServingNames(dns=(service, base, f"{base}.svc", f"{base}.svc.{cluster_domain}"))
+    return ServingNames(dns=(service, base, f"{base}.svc", f"{base}.svc.cluster.local"))
 
 
 def make_authority(name: str, now: dt.datetime, lifetime: dt.timedelta = AUTHORITY_LIFETIME) -> Pair:

@@ -108,11 +108,6 @@ def make(name: str, now: dt.datetime) -> Certificate:
 def read(text: str) -> Certificate:
     """Read a certificate by flux-core's rules and check that it can serve more than one broker.
 
-    Parameters
-    ----------
-    text
-        The text of the file.
-
     Returns
     -------
     Certificate

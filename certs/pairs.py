@@ -117,13 +117,6 @@ def read_pair(directory: Path) -> Pair:
 def check_pair(pair: Pair, where: str = "the pair") -> x509.Certificate:
     """Check that a key belongs to its certificate.
 
-    Parameters
-    ----------
-    pair
-        The pair to be checked.
-    where
-        Its name in errors.
-
     Returns
     -------
     x509.Certificate

@@ -148,13 +148,6 @@ class ApiClient:
     def patch(self, path: str, change: Mapping[str, Any]) -> bytes:
         """Patch an object, as ``kubectl patch --type=merge`` does, and return the patched object.
 
-        Parameters
-        ----------
-        path
-            Path of the object.
-        change
-            The fields to change.
-
         Raises
         ------
         ServerUnreachable, ObjectNotFound, NoSuchResource, ApiRefused

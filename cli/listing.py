@@ -102,7 +102,7 @@ def list_jobs(client: ApiClient, namespace: str | None, *, raw: bool = False) ->
     """
     listed: list[Listed] = []
     version = ""
-    for page in _pages(client, names.FLUXJOBS, namespace, ""):
+    for page in _pages(client, names.FLUXJOBS, namespace):
         listed += [Listed(_JOB.decode(item), bytes(item) if raw else b"") for item in page.items]
         version = page.metadata.resource_version
     return listed, version
@@ -110,12 +110,12 @@ def list_jobs(client: ApiClient, namespace: str | None, *, raw: bool = False) ->
 
 def list_queues(client: ApiClient) -> list[FluxQueue]:
     """Return all FluxQueues; errors as `list_jobs`."""
-    return [_QUEUE.decode(item) for item in list_objects(client, names.FLUXQUEUES, None)[0]]
+    return [_QUEUE.decode(item) for item in list_objects(client, names.FLUXQUEUES)[0]]
 
 
 def list_accounts(client: ApiClient) -> list[FluxAccount]:
     """Return all FluxAccounts; errors as `list_jobs`."""
-    return [_ACCOUNT.decode(item) for item in list_objects(client, names.FLUXACCOUNTS, None)[0]]
+    return [_ACCOUNT.decode(item) for item in list_objects(client, names.FLUXACCOUNTS)[0]]
 
 
 def objects(client: ApiClient, plural: str, out: TextIO, *, output: str = "", titles: bool = True) -> int:
@@ -123,7 +123,7 @@ def objects(client: ApiClient, plural: str, out: TextIO, *, output: str = "", ti
     their CRD.
     """
     if output in ("json", "yaml", "name"):
-        raw, _ = list_objects(client, plural, None)
+        raw, _ = list_objects(client, plural)
         out.write(rendered(raw, output, plural, alone=False))
         return 0
     table = msgspec.json.decode(_asked(client, plural, None, {}, _TABLE), type=_Table)
@@ -152,15 +152,13 @@ def _asked(
         raise ClusterError(NOT_INSTALLED.format(resource)) from None
 
 
-def list_objects(
-    client: ApiClient, resource: str, namespace: str | None, selector: str = ""
-) -> tuple[list[bytes], str]:
+def list_objects(client: ApiClient, resource: str) -> tuple[list[bytes], str]:
     """Return all objects of a resource of the project as the server sent them, and the version of the list,
     read page by page.
     """
     items: list[bytes] = []
     version = ""
-    for page in _pages(client, resource, namespace, selector):
+    for page in _pages(client, resource, None):
         items += [bytes(item) for item in page.items]
         version = page.metadata.resource_version
     return items, version
@@ -182,14 +180,10 @@ def require_installed(client: ApiClient, namespace: str) -> None:
         return
 
 
-def _pages(client: ApiClient, resource: str, namespace: str | None, selector: str) -> Iterator[_RawList]:
+def _pages(client: ApiClient, resource: str, namespace: str | None) -> Iterator[_RawList]:
     token = ""
     while True:
-        params = {
-            "limit": _PAGE,
-            **({"labelSelector": selector} if selector else {}),
-            **({"continue": token} if token else {}),
-        }
+        params = {"limit": _PAGE, **({"continue": token} if token else {})}
         page = _LIST.decode(_asked(client, resource, namespace, params))
         yield page
         token = page.metadata.continue_

@@ -70,13 +70,6 @@ class _List(PartialObject, frozen=True):
 def read_use(client: ApiClient, namespace: str, pods: Sequence[Pod]) -> PodUse:
     """Return what the running pods of one workload use.
 
-    Parameters
-    ----------
-    client
-        The API server.
-    namespace, pods
-        The pods of the workload.
-
     Raises
     ------
     ClusterError

@@ -81,15 +81,7 @@ class DoctorAccount:
 
 
 class Tokens:
-    """Requests tokens, and keeps them while the command runs.
-
-    Parameters
-    ----------
-    client
-        The API server.
-    account
-        Whose tokens.
-    """
+    """Requests tokens, and keeps them while the command runs."""
 
     def __init__(self, client: ApiClient, account: DoctorAccount) -> None:
         self._client = client

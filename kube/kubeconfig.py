@@ -109,9 +109,9 @@ def connection(
     return _chosen(_merged(present), context, env)
 
 
-def context_names(environ: Mapping[str, str] | None = None) -> list[str]:
+def context_names() -> list[str]:
     """Return the names of the contexts in the files that `connection` reads by default."""
-    present = [path for path in _paths(None, os.environ if environ is None else environ) if path.is_file()]
+    present = [path for path in _paths(None, os.environ) if path.is_file()]
     return sorted(_merged(present).contexts)
 
 
@@ -125,16 +125,13 @@ def _paths(kubeconfig: str | None, env: Mapping[str, str]) -> list[Path]:
     return [Path(env.get("HOME", "~")).expanduser() / ".kube" / "config"]
 
 
-def default_namespace(
-    kubeconfig: str | None = None, context: str | None = None, environ: Mapping[str, str] | None = None
-) -> str:
+def default_namespace(kubeconfig: str | None, context: str | None) -> str:
     """Return the namespace of the context, without its credentials: no plugin runs.
 
     Without a kubeconfig, or without the context in it, it is that of the pod's ServiceAccount, else
     ``default``.
     """
-    paths = _paths(kubeconfig, os.environ if environ is None else environ)
-    present = [path for path in paths if path.is_file()]
+    present = [path for path in _paths(kubeconfig, os.environ) if path.is_file()]
     if not present:
         file = SERVICE_ACCOUNT / "namespace"
         return file.read_text().strip() if file.is_file() else "default"

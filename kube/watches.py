@@ -12,13 +12,7 @@ __all__ = ["Watches"]
 
 
 class Watches:
-    """Reflectors that fill the caches of one program.
-
-    Parameters
-    ----------
-    reflectors
-        One for each cache.
-    """
+    """Reflectors that fill the caches of one program."""
 
     def __init__(self, *reflectors: Reflector[Any]) -> None:
         self._reflectors = reflectors

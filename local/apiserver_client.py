@@ -36,21 +36,7 @@ class ApiServerError(RuntimeError):
 
 
 class ApiServerClient:
-    """Requests to one API server, as one identity.
-
-    Parameters
-    ----------
-    port
-        Port of the server.
-    authority
-        CA certificate of the server.
-    identity
-        Client certificate and key.
-    timeout_s
-        Time limit of each request.
-    host
-        Address of the server.
-    """
+    """Requests to one API server, as one identity."""
 
     def __init__(
         self, port: int, authority: Path, identity: KeyPair, timeout_s: float = 20, host: str = "127.0.0.1"

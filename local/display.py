@@ -9,7 +9,6 @@ from __future__ import annotations
 import sys
 import time
 from types import TracebackType
-from typing import TextIO
 
 __all__ = ["Display"]
 
@@ -19,14 +18,11 @@ _REMIND_S = 20.0
 class Display:
     """Shows one step after the other; a context manager.
 
-    Parameters
-    ----------
-    output
-        A terminal gets a progress bar, any other output one line per event.
+    A terminal gets a progress bar, any other output one line per event.
     """
 
-    def __init__(self, output: TextIO | None = None) -> None:
-        self._output = output or sys.stderr
+    def __init__(self) -> None:
+        self._output = sys.stderr
         self._began = time.monotonic()
         self._step: str | None = None
         self._step_began = 0.0

@@ -210,11 +210,6 @@ class LocalCluster:
     def down(self, *, delete: bool = False) -> bool:
         """Stop the cluster.
 
-        Parameters
-        ----------
-        delete
-            Also delete its data.
-
         Returns
         -------
         bool

@@ -172,7 +172,7 @@ class Process:
             except OSError as error:
                 raise ProcessError(f"{self.name} cannot be started: {error}") from error
 
-    def wait_ready(self, probe: Callable[[], bool], timeout_s: float, interval_s: float = 0.05) -> None:
+    def wait_ready(self, probe: Callable[[], bool], timeout_s: float) -> None:
         """Wait until ``probe`` returns true.
 
         Raises
@@ -192,7 +192,7 @@ class Process:
                 return
             if time.monotonic() > deadline:
                 raise NotReady(f"{self.name} is not ready after {timeout_s:g} s{self.log_excerpt()}")
-            time.sleep(interval_s)
+            time.sleep(0.05)
 
     def send(self, number: signal.Signals) -> None:
         """Send a signal to the program, but not to its children;
@@ -230,9 +230,9 @@ class Process:
         except FileNotFoundError:
             return ""
 
-    def log_excerpt(self, lines: int = 12) -> str:
+    def log_excerpt(self) -> str:
         """Return the last lines of its log, in a form that continues a sentence."""
-        text = self.log_text().strip().splitlines()[-lines:]
+        text = self.log_text().strip().splitlines()[-12:]
         if not text:
             return f"; it wrote nothing to {self.log}"
         return f"; the last lines of {self.log}:\n  " + "\n  ".join(line[:400] for line in text)

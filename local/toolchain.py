@@ -295,17 +295,7 @@ def _size(folder: Path) -> int:
 
 
 def copy_assets(module: Path, wanted: Iterable[str], target: Path) -> None:
-    """Copy files and folders of a module, with their paths within it.
-
-    Parameters
-    ----------
-    module
-        Its folder.
-    wanted
-        Paths within it.
-    target
-        Where to; must exist.
-    """
+    """Copy files and folders of a module, with their paths within it."""
     for path in wanted:
         (target / path).parent.mkdir(parents=True, exist_ok=True)
         if (module / path).is_dir():

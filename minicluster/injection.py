@@ -123,19 +123,9 @@ def inject(pod_spec: Spec, settings: InjectionSettings, index: int | None = None
     return spec
 
 
-def inject_patch(
-    pod_spec: Spec, settings: InjectionSettings, index: int | None = None, base: str = "/spec"
-) -> list[Operation]:
-    """Return the changes of `inject` as a JSON Patch.
-
-    Parameters
-    ----------
-    pod_spec, settings, index
-        As for `inject`.
-    base
-        Path of the pod spec in the object to be patched.
-    """
-    return difference(base, pod_spec, inject(pod_spec, settings, index))
+def inject_patch(pod_spec: Spec, settings: InjectionSettings, index: int | None = None) -> list[Operation]:
+    """Return the changes of `inject` as a JSON Patch of a pod."""
+    return difference("/spec", pod_spec, inject(pod_spec, settings, index))
 
 
 def _volumes(spec: Spec, settings: InjectionSettings) -> None:

@@ -62,17 +62,7 @@ class WebhookNames:
 
 
 class CertificateKeeper:
-    """Carries out the certificate plan.
-
-    Parameters
-    ----------
-    api
-        Where Secret and configurations are.
-    names
-        Their names.
-    clock
-        The time.
-    """
+    """Carries out the certificate plan."""
 
     def __init__(self, api: Api, names: WebhookNames, clock: Callable[[], datetime]) -> None:
         self._api = api

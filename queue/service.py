@@ -53,13 +53,7 @@ _READERS = 2
 
 
 class QueueService:
-    """One replica.
-
-    Parameters
-    ----------
-    settings
-        From the command line.
-    """
+    """One replica."""
 
     def __init__(self, settings: ServiceSettings) -> None:
         self._settings = settings

@@ -34,11 +34,6 @@ class SchedulerCaches:
     """Stores of all kinds that the scheduler watches, updated by `watches`; a
     `fluxqueue.scheduler_plugin.checks.ClusterView`.
 
-    Parameters
-    ----------
-    api
-        The client for the watches.
-
     Attributes
     ----------
     pods, nodes

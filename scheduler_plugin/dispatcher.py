@@ -60,15 +60,6 @@ class BindFailed(ApiError):
 class Dispatcher:
     """Binds the pods that can be bound, and reports why the others cannot.
 
-    Parameters
-    ----------
-    caches
-        The cluster.
-    binder, claims, reporter
-        Carry out the effects.
-    clock
-        Monotonic seconds.
-
     Attributes
     ----------
     problem

@@ -49,15 +49,7 @@ class _PendingPod:
 
 
 class PendingPods:
-    """Counts attempts and reports why pods wait.
-
-    Parameters
-    ----------
-    reporter
-        Writes the reports.
-    clock
-        Monotonic seconds.
-    """
+    """Counts attempts and reports why pods wait."""
 
     def __init__(self, reporter: SchedulingReporter, clock: Callable[[], float]) -> None:
         self._reporter = reporter

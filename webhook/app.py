@@ -48,17 +48,6 @@ def create_app(
 ) -> FastAPI:
     """Return the application.
 
-    Parameters
-    ----------
-    settings
-        Settings of the decision.
-    readiness
-        The state that ``/readyz`` reports.
-    metrics
-        The metrics that ``/metrics`` exports.
-    clock
-        The time, with a zone.
-
     Returns
     -------
     FastAPI

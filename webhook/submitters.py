@@ -25,17 +25,7 @@ _KEY: Final = names.SUBMITTED_BY_ANNOTATION
 
 
 def submitter_mark(review: Review, meta: ObjectMeta, settings: AdmissionSettings) -> dict[str, str]:
-    """Return the annotation that names the requester; empty if none is to be written.
-
-    Parameters
-    ----------
-    review
-        The review, for the requester.
-    meta
-        Metadata of the object.
-    settings
-        Whether names are recorded.
-    """
+    """Return the annotation that names the requester; empty if none is to be written."""
     if not settings.record_submitters or _told_by_its_owner(meta):
         return {}
     name = readable_submitter(review.requester)

@@ -65,15 +65,7 @@ class QueueStillRuns(Exception):
 
 
 class Removal:
-    """Removes the objects of one installation; every method does nothing where nothing is left.
-
-    Parameters
-    ----------
-    api
-        The cluster.
-    installation
-        Whose objects.
-    """
+    """Removes the objects of one installation; every method does nothing where nothing is left."""
 
     def __init__(self, api: Api, installation: Installation) -> None:
         self._api = api

@@ -90,7 +90,7 @@ def _gantt(client: ApiClient, namespace: str, arguments: argparse.Namespace) -> 
         line_width(sys.stdout) or 80,
         plain,
     )
-    raw, _ = list_objects(client, names.FLUXRESERVATIONS, None)
+    raw, _ = list_objects(client, names.FLUXRESERVATIONS)
     try:
         listed, _ = list_jobs(client, None)
         namespaces = True

@@ -16,10 +16,10 @@ __all__ = ["LocalFluxion"]
 
 
 class LocalFluxion(Fluxion):
-    """The matcher on an engine of this process; it makes an engine of its own if none is given."""
+    """The matcher on an engine of its own, in this process."""
 
-    def __init__(self, engine: Engine | None = None) -> None:
-        self.engine = Engine() if engine is None else engine
+    def __init__(self) -> None:
+        self.engine = Engine()
 
     async def close(self) -> None:
         """Do nothing; the engine stays usable."""

@@ -37,13 +37,7 @@ _READ_RETRY_S = 1.0
 
 
 class NodeAgent:
-    """Runs the pods of all nodes.
-
-    Parameters
-    ----------
-    machine
-        This machine.
-    """
+    """Runs the pods of all nodes."""
 
     def __init__(self, machine: Machine) -> None:
         self.nodes: ObjectCache[AgentNode] = ObjectCache()

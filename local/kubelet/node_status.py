@@ -86,19 +86,7 @@ def node_status(
 
 
 class NodeStatusWriter:
-    """Writes the status and the Lease of every node.
-
-    Parameters
-    ----------
-    api
-        The API server.
-    nodes
-        The nodes.
-    address, port
-        Where the agent's server listens.
-    info
-        ``nodeInfo`` of this machine.
-    """
+    """Writes the status and the Lease of every node."""
 
     def __init__(
         self, api: Api, nodes: ObjectCache[AgentNode], address: str, port: int, info: Mapping[str, str]

@@ -48,8 +48,8 @@ def names_work(client: ApiServerClient) -> bool:
     )
 
 
-def make_volumes(client: ApiServerClient, machines: Iterable[Machine], per_machine: int = 3) -> None:
-    """Make local volumes on each machine, and the default StorageClass that offers them;
+def make_volumes(client: ApiServerClient, machines: Iterable[Machine]) -> None:
+    """Make three local volumes on each machine, and the default StorageClass that offers them;
     those that exist stay.
     """
     storage_class = {
@@ -62,7 +62,7 @@ def make_volumes(client: ApiServerClient, machines: Iterable[Machine], per_machi
         "provisioner": "kubernetes.io/no-provisioner",
         "volumeBindingMode": "WaitForFirstConsumer",
     }
-    volumes = [_volume(machine, number) for machine in machines for number in range(1, per_machine + 1)]
+    volumes = [_volume(machine, number) for machine in machines for number in range(1, 4)]
     Applier(client).apply([storage_class, *volumes], "default")
 
 

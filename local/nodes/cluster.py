@@ -38,15 +38,7 @@ _IMPORT_TIMEOUT_S = 600
 
 
 class NodeCluster:
-    """The cluster of real nodes of this computer, running or not.
-
-    Parameters
-    ----------
-    layout
-        Where its data is.
-    size
-        What each node offers.
-    """
+    """The cluster of real nodes of this computer, running or not."""
 
     def __init__(self, layout: NodeLayout | None = None, size: NodeSize | None = None) -> None:
         self.layout = layout or NodeLayout()
@@ -94,17 +86,6 @@ class NodeCluster:
     ) -> bool:
         """Start machines and wait until every node is Ready and names work; return false if they run already.
 
-        Parameters
-        ----------
-        count
-            How many machines.
-        programs
-            Folder of the node's programs.
-        report
-            Called for each step.
-        timeout_s
-            Time limit of each step.
-
         Raises
         ------
         CannotRunNodes
@@ -136,11 +117,6 @@ class NodeCluster:
 
     def down(self, *, delete: bool = False) -> bool:
         """End the machines; return false if none run.
-
-        Parameters
-        ----------
-        delete
-            Also delete their data.
 
         Raises
         ------

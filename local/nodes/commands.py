@@ -36,11 +36,6 @@ _FAILED = 1
 def main(argv: Sequence[str]) -> int:
     """Run one command of ``fluxqueue local nodes``.
 
-    Parameters
-    ----------
-    argv
-        Arguments after ``fluxqueue local nodes``.
-
     Returns
     -------
     int

@@ -174,15 +174,6 @@ class AccessReviews:
     async def check(self, token: str, right: Right, address: str = "") -> Verdict:
         """Decide whether the holder of a token may do something.
 
-        Parameters
-        ----------
-        token
-            What the caller sent.
-        right
-            What he asks for.
-        address
-            Where the request came from.
-
         Returns
         -------
         Verdict

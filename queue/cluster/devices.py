@@ -168,15 +168,6 @@ class ClusterDevices:
 
         Claims say all that is taken of a resource that devices stand for: its amount is in the answer also
         where it is 0.
-
-        Parameters
-        ----------
-        node
-            Its name.
-        kinds
-            Vertex types.
-        slots
-            What is booked for pods.
         """
         counted = self._counted_on(node, kinds)
         taken = dict.fromkeys((kind for kind in counted if not is_device(kind)), 0)

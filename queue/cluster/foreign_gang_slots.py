@@ -22,13 +22,7 @@ __all__ = ["ForeignGangSlots"]
 
 
 class ForeignGangSlots:
-    """Answers for the tracker, from the caches alone.
-
-    Parameters
-    ----------
-    caches
-        The cluster.
-    """
+    """Answers for the tracker, from the caches alone."""
 
     def __init__(self, caches: Caches) -> None:
         self._caches = caches

@@ -155,15 +155,7 @@ class _Followed:
 
 
 class GangObjects:
-    """The objects of all sources.
-
-    Parameters
-    ----------
-    api
-        Where to watch.
-    sources
-        Those whose resources are followed.
-    """
+    """The objects of all sources."""
 
     def __init__(self, api: Api, sources: Iterable[GangSource] = SOURCES) -> None:
         self._api = api

@@ -24,15 +24,7 @@ _LONGEST_CYCLE = 600
 
 
 class DependencyCycles:
-    """The cycles of a dependency graph, in words.
-
-    Parameters
-    ----------
-    graph
-        Who waits for whom.
-    ledger
-        The workloads.
-    """
+    """The cycles of a dependency graph, in words."""
 
     def __init__(self, graph: DependencyGraph, ledger: Ledger) -> None:
         self._graph = graph

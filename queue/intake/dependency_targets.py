@@ -42,15 +42,7 @@ def names_of(workload: Workload) -> Iterable[tuple[DependencyKind, str]]:
 
 
 class DependencyTargets:
-    """Finds workloads by name and by uid.
-
-    Parameters
-    ----------
-    caches
-        The cluster.
-    ledger
-        The workloads.
-    """
+    """Finds workloads by name and by uid."""
 
     def __init__(self, caches: Caches, ledger: Ledger) -> None:
         self._caches = caches

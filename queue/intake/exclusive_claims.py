@@ -55,15 +55,7 @@ class _Users(NamedTuple):
 
 
 class ExclusiveClaims:
-    """Decides which workload may use each claim that is for one at present.
-
-    Parameters
-    ----------
-    caches
-        The cluster.
-    ledger
-        The workloads.
-    """
+    """Decides which workload may use each claim that is for one at present."""
 
     def __init__(self, caches: Caches, ledger: Ledger) -> None:
         self._caches = caches

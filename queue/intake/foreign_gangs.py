@@ -26,15 +26,7 @@ __all__ = ["ForeignGangs"]
 
 
 class ForeignGangs:
-    """Reads gangs of the sources in `fluxqueue.queue.model.sources.registry`.
-
-    Parameters
-    ----------
-    caches
-        The cluster.
-    ledger
-        The workloads.
-    """
+    """Reads gangs of the sources in `fluxqueue.queue.model.sources.registry`."""
 
     def __init__(self, caches: Caches, ledger: Ledger) -> None:
         self._caches = caches

@@ -21,17 +21,7 @@ _NAME = re.compile(r"[a-z0-9](?:[-a-z0-9]{0,61}[a-z0-9])?")
 
 
 def resolve_reservation(submission: Submission, queue: str, cluster: ClusterContext) -> Resolved[str]:
-    """Return the name of the reservation that a workload is for (empty: none), and why it may not use it.
-
-    Parameters
-    ----------
-    submission
-        The object.
-    queue
-        The queue of the workload.
-    cluster
-        The reservations.
-    """
+    """Return the name of the reservation that a workload is for (empty: none), and why it may not use it."""
     name = submission.meta.annotation(names.RESERVATION_ANNOTATION) or ""
     if not name:
         return Resolved("")

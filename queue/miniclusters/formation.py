@@ -28,17 +28,7 @@ Evict = Callable[[Sequence[Eviction]], Awaitable[list[WorkloadId]]]
 
 
 class FormationTimeout:
-    """Checks the time that brokers take to form an instance.
-
-    Parameters
-    ----------
-    evict
-        Evicts workloads.
-    problems
-        Sends the Event.
-    clock
-        The time.
-    """
+    """Checks the time that brokers take to form an instance."""
 
     def __init__(self, evict: Evict, problems: KnownProblems, clock: Callable[[], datetime]) -> None:
         self._evict = evict

@@ -67,13 +67,7 @@ class NameConflict(Exception):
 
 
 class OwnedObjects:
-    """Creates, updates and deletes objects that have an owner.
-
-    Parameters
-    ----------
-    api
-        Where they are.
-    """
+    """Creates, updates and deletes objects that have an owner."""
 
     def __init__(self, api: Api) -> None:
         self._api = api

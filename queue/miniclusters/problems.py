@@ -18,15 +18,7 @@ __all__ = ["KnownProblems"]
 
 
 class KnownProblems:
-    """The problems of each MiniCluster, by its uid.
-
-    Parameters
-    ----------
-    caches
-        Which namespaces are managed.
-    recorder
-        For Events.
-    """
+    """The problems of each MiniCluster, by its uid."""
 
     def __init__(self, caches: Caches, recorder: EventRecorder) -> None:
         self._caches = caches

@@ -26,13 +26,7 @@ _MOST_VISITED = 5_000
 
 
 class ChainedStarts:
-    """The workloads that wait for others or for a time, kept equal to the ledger.
-
-    Parameters
-    ----------
-    ledger
-        The workloads.
-    """
+    """The workloads that wait for others or for a time, kept equal to the ledger."""
 
     def __init__(self, ledger: Ledger) -> None:
         self._ledger = ledger

@@ -40,13 +40,7 @@ no id from the sequence is as large."""
 
 
 class GraphJobs:
-    """Which jobs of the graph hold the allocations, as it was filled and changed.
-
-    Parameters
-    ----------
-    ledger
-        The stored allocations.
-    """
+    """Which jobs of the graph hold the allocations, as it was filled and changed."""
 
     def __init__(self, ledger: Ledger) -> None:
         self._ledger = ledger

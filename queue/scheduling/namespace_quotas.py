@@ -90,13 +90,7 @@ class _Requests:
 
 
 class NamespaceQuotas:
-    """The ResourceQuotas of all namespaces.
-
-    Parameters
-    ----------
-    caches, ledger
-        The cluster and the queue.
-    """
+    """The ResourceQuotas of all namespaces."""
 
     def __init__(self, caches: Caches, ledger: Ledger) -> None:
         self._caches = caches

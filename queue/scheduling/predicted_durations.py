@@ -35,13 +35,7 @@ def key_of(workload: Workload) -> PredictionKey:
 
 
 class PredictedDurations:
-    """Keeps the history, and predicts.
-
-    Parameters
-    ----------
-    ledger
-        Source of starts and ends.
-    """
+    """Keeps the history, and predicts."""
 
     def __init__(self, ledger: Ledger) -> None:
         self._ledger = ledger

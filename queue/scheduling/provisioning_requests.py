@@ -33,13 +33,7 @@ MOST_TEMPLATES = 32
 
 
 class ProvisioningRequests:
-    """A `NodeRequester`.
-
-    Parameters
-    ----------
-    api
-        The API server.
-    """
+    """A `NodeRequester`."""
 
     def __init__(self, api: Api) -> None:
         self._api = api

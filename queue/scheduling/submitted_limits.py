@@ -56,11 +56,6 @@ class SubmittedLimits:
     """The same for the work of a ledger, found again only for accounts whose work changed.
 
     Accounts that share a limit are found together: those below the topmost account with one.
-
-    Parameters
-    ----------
-    ledger
-        The workloads.
     """
 
     def __init__(self, ledger: Ledger) -> None:

@@ -175,15 +175,7 @@ class WaitReasons:
         self._matcher_away |= {change.workload for change in changes}
 
     async def report(self, cycle: Cycle, held: Mapping[WorkloadId, HeldReservation]) -> bool:
-        """Store why workloads wait after a round; return True if some are left for the next cycle.
-
-        Parameters
-        ----------
-        cycle
-            After its round.
-        held
-            Reservations in the graph.
-        """
+        """Store why workloads wait after a round; return True if some are left for the next cycle."""
         for result in cycle.results:
             self._satisfiability.learn_refused(result.reasons, cycle.match_policies)
         unchecked = await self._compare_with_nodes(cycle.match_policies)

@@ -55,13 +55,7 @@ class _Told:
 
 
 class WhyNot:
-    """Tells the first that wait why nothing is preempted for them. The caller holds the lock of the graph.
-
-    Parameters
-    ----------
-    ledger
-        The workloads.
-    """
+    """Tells the first that wait why nothing is preempted for them. The caller holds the lock of the graph."""
 
     def __init__(self, ledger: Ledger) -> None:
         self._ledger = ledger

@@ -103,9 +103,7 @@ class JobForecast:
     left_out: Sequence[tuple[str, int]] = ()
 
 
-async def forecast_job(
-    objects: ClusterObjects, job: Job, now: datetime, match_policy: str = "lonode"
-) -> JobForecast:
+async def forecast_job(objects: ClusterObjects, job: Job, now: datetime) -> JobForecast:
     """Forecast what would become of a Job.
 
     Parameters
@@ -116,8 +114,6 @@ async def forecast_job(
         As admission would have it: a dry run of the API server returns it.
     now
         Timezone-aware.
-    match_policy
-        How Fluxion chooses nodes.
     """
     at = int(now.timestamp())
     if unread := _not_forecast(job.spec.template.spec):
@@ -141,7 +137,7 @@ async def forecast_job(
         return JobForecast(
             at, unknown=f"Job {described.namespace}/{described.name} {why}", queue=described.queue
         )
-    before, after = await forecast(without, match_policy), await forecast(with_job, match_policy)
+    before, after = await forecast(without), await forecast(with_job)
     start, deadline = after.starts.get(added.id), described.start_conditions.deadline
     ends = start + (described.duration_s or 0) if start is not None else None
     return JobForecast(

@@ -40,9 +40,7 @@ class SimulatedShares:
     half_life_s
         After this time a use counts half.
     weights
-        Of the queues.
-    queues
-        The queues that have these weights.
+        Of the default queue.
     among_users
         The work of each account is ordered by what each of its users used.
     """
@@ -52,7 +50,6 @@ class SimulatedShares:
         shares: Mapping[str, int],
         half_life_s: float,
         weights: PriorityWeights = FAIR_SHARE_ONLY,
-        queues: Sequence[str] = (DEFAULT_QUEUE,),
         *,
         among_users: bool = False,
     ) -> None:
@@ -65,7 +62,6 @@ class SimulatedShares:
         )
         self._half_life_s = half_life_s
         self._weights = weights
-        self._queues = queues
         self._running: Counter[tuple[str, str]] = Counter()
         self._charged_until = 0
         self._computed_at: int | None = None
@@ -115,9 +111,7 @@ class SimulatedShares:
         }
         same = self._computed_at is not None and factors == self._factors and not self._weights.age
         self._computed_at, self._factors = now_s, factors
-        return (
-            None if same else AddedPriorities(dict.fromkeys(self._queues, (self._weights, 0)), accounts, at)
-        )
+        return None if same else AddedPriorities({DEFAULT_QUEUE: (self._weights, 0)}, accounts, at)
 
     def _uses_in(self, account: str) -> dict[str, float]:
         return {user: use for (of, user), use in self._used.items() if of == account and user}

@@ -28,13 +28,7 @@ _SUBRESOURCE = "status"
 
 
 class FluxJobStatusWrites:
-    """Patches the status of FluxJobs.
-
-    Parameters
-    ----------
-    api
-        Where FluxJobs are.
-    """
+    """Patches the status of FluxJobs."""
 
     def __init__(self, api: Api) -> None:
         self._api = api

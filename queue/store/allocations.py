@@ -177,13 +177,6 @@ class Allocations(Writes):
     async def take_slots(self, epoch: Epoch, taken: Sequence[TakenSlot]) -> Delta:
         """Put pods into free slots.
 
-        Parameters
-        ----------
-        epoch
-            Of the leader.
-        taken
-            Slots with their pods.
-
         Returns
         -------
         Delta

@@ -158,13 +158,6 @@ class ControlTasks:
 
         Each task runs once at the beginning: an earlier request may have been lost with a former leader.
 
-        Parameters
-        ----------
-        handlers
-            What the tasks do.
-        epoch
-            Of the leader.
-
         Raises
         ------
         WorkersEnded

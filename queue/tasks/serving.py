@@ -28,15 +28,7 @@ Handle = Callable[[ControlTask], Awaitable[float | None]]
 
 
 class Serving:
-    """One run of the task.
-
-    Parameters
-    ----------
-    trigger
-        What is requested.
-    handle
-        Carries it out.
-    """
+    """One run of the task."""
 
     def __init__(self, trigger: Trigger, handle: Handle) -> None:
         self._trigger = trigger

@@ -16,13 +16,7 @@ __all__ = ["LastPhases"]
 
 
 class LastPhases:
-    """Phases of deleted pods, and deleted Jobs, by uid.
-
-    Parameters
-    ----------
-    ledger
-        Says which of them matter.
-    """
+    """Phases of deleted pods, and deleted Jobs, by uid."""
 
     def __init__(self, ledger: Ledger) -> None:
         self._ledger = ledger

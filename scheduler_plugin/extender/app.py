@@ -153,15 +153,7 @@ class _BoundedRequests:
 
 
 def create_app(verbs: ExtenderVerbs, state: ExtenderState) -> FastAPI:
-    """Return the application.
-
-    Parameters
-    ----------
-    verbs
-        Carries out the verbs.
-    state
-        State of the server.
-    """
+    """Return the application."""
     app = FastAPI(openapi_url=None, docs_url=None, redoc_url=None)
     requests = _BoundedRequests(state)
 

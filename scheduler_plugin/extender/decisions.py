@@ -17,7 +17,7 @@ own node lacks capacity. All other refusals are reported as unresolvable.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from typing import Final
 
 from fluxqueue.api.pods import Pod
@@ -48,14 +48,12 @@ class Decider:
     ----------
     caches
         The cluster; its changes are followed from now on.
-    clock
-        Monotonic seconds.
     """
 
-    def __init__(self, caches: SchedulerCaches, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(self, caches: SchedulerCaches) -> None:
         self._caches = caches
         self._reserved = ReservedCapacity(caches)
-        self._gangs = PendingGangs(clock, _bindable)
+        self._gangs = PendingGangs(time.monotonic, _bindable)
         self._blocked: dict[GangKey, str] = {}
         caches.pods.add_handler(self._apply)
         caches.nodes.add_handler(self._reserved.apply_node)

@@ -208,7 +208,7 @@ async def test_while_postgres_is_away_the_order_stays_and_the_next_minute_contin
             raise answer
         return answer
 
-    monkeypatch.setattr(place.ledger, "charge_accounts", charge)
+    monkeypatch.setattr(place.ledger.account_use, "charge_accounts", charge)
     told: list[bool] = []
     place.keeper.subscribe(lambda: told.append(True))
     async with running(place.keeper.run()):
@@ -233,10 +233,10 @@ async def test_a_charge_that_does_not_fit_into_the_tables_keeps_nothing_else_fro
     async def refuse(*_: Any) -> Any:
         raise Unstorable("index row size 3096 exceeds 2704")
 
-    monkeypatch.setattr(place.ledger, "charge_users", refuse)
+    monkeypatch.setattr(place.ledger.account_use, "charge_users", refuse)
     place.uses = {"a": 4.0, "b": 1.0}
     assert await place.order() == "132", "the users keep their use, the accounts go on"
-    monkeypatch.setattr(place.ledger, "charge_accounts", refuse)
+    monkeypatch.setattr(place.ledger.account_use, "charge_accounts", refuse)
     assert await place.order() == "132"
     place.weigh(priorityWeights={"queue": 1})
     assert await place.order() == "123"
