@@ -113,7 +113,7 @@ async def test_work_that_comes_first_in_the_order_is_not_preempted(
     async def charged(*_: Any) -> dict[str, float]:
         return {"physics": 5.0, "bio": 1.0}
 
-    monkeypatch.setattr(bench.ledger, "charge_accounts", charged)
+    monkeypatch.setattr(bench.ledger.account_use, "charge_accounts", charged)
     await keeper(bench, fairShare=weight).refresh()
     await bench.cycle()
     assert bench.row("low").state is then
