@@ -57,15 +57,7 @@ class VolumeSource:
 
 
 class MirroredVolume:
-    """One volume of one program: a source and its folder.
-
-    Parameters
-    ----------
-    source
-        The ConfigMap or Secret.
-    folder
-        The folder; created if it does not exist.
-    """
+    """One volume of one program: a source and its folder."""
 
     def __init__(self, source: VolumeSource, folder: Path) -> None:
         self.source = source

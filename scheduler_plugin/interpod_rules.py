@@ -34,13 +34,7 @@ _BY_CLAIM: Final = "claim in use"
 
 
 class InterPodRules:
-    """An index of pods on nodes for the rules that refer to them.
-
-    Parameters
-    ----------
-    pods, nodes, namespaces
-        Watched objects of the whole cluster.
-    """
+    """An index of pods on nodes for the rules that refer to them."""
 
     def __init__(
         self, pods: ObjectCache[Pod], nodes: ObjectCache[Node], namespaces: ObjectCache[Namespace]

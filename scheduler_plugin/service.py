@@ -78,11 +78,6 @@ class SchedulerSettings:
 class SchedulerService:
     """One replica of the scheduler.
 
-    Parameters
-    ----------
-    settings
-        The settings from the command line.
-
     Raises
     ------
     CannotListen

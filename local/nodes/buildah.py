@@ -53,13 +53,7 @@ def substitutions(dockerfile: str, base: str) -> list[str]:
 
 
 class Buildah:
-    """Runs buildah.
-
-    Parameters
-    ----------
-    storage
-        Folder of its images and containers.
-    """
+    """Runs buildah."""
 
     def __init__(self, storage: Path) -> None:
         self._options = [

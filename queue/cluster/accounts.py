@@ -10,13 +10,7 @@ __all__ = ["ClusterAccounts"]
 
 
 class ClusterAccounts:
-    """The accounts of a cluster.
-
-    Parameters
-    ----------
-    fluxaccounts
-        The FluxAccounts as they are watched.
-    """
+    """The accounts of a cluster."""
 
     def __init__(self, fluxaccounts: ObjectCache[FluxAccount]) -> None:
         self._fluxaccounts = fluxaccounts

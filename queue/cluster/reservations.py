@@ -16,11 +16,6 @@ __all__ = ["ClusterReservations", "node_view", "spec_changed", "view_changed"]
 class ClusterReservations:
     """The reservations of a cluster.
 
-    Parameters
-    ----------
-    fluxreservations
-        The FluxReservations as they are watched.
-
     Attributes
     ----------
     plans

@@ -105,15 +105,6 @@ class GroupReader:
     Whether a pod is matched with its group depends on all pods of it. What was found for one is kept for the
     others that are read in the same turn: each of thousands of pods would be compared with all of them
     otherwise.
-
-    Parameters
-    ----------
-    api
-        Where the owners of groups are read.
-    caches
-        The cluster.
-    ledger
-        The workloads.
     """
 
     def __init__(self, api: Api, caches: Caches, ledger: Ledger) -> None:

@@ -25,15 +25,7 @@ log = structlog.get_logger()
 
 
 class ServicesPods:
-    """Creates and deletes services pods.
-
-    Parameters
-    ----------
-    owned
-        Where they are created and deleted.
-    caches
-        The cluster.
-    """
+    """Creates and deletes services pods."""
 
     def __init__(self, owned: OwnedObjects, caches: Caches) -> None:
         self._owned = owned

@@ -39,15 +39,7 @@ _WORKERS = 2
 
 
 class JobResizer:
-    """Reads and changes the parallelism of Jobs.
-
-    Parameters
-    ----------
-    api, caches, ledger
-        The API server, the cluster and the queue.
-    recorder
-        For Events on the Jobs.
-    """
+    """Reads and changes the parallelism of Jobs."""
 
     def __init__(self, api: Api, caches: Caches, ledger: Ledger, recorder: EventRecorder) -> None:
         self._api = api

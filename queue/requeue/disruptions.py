@@ -42,13 +42,7 @@ class _Refused(NamedTuple):
 
 
 class Disruptor:
-    """Evicts the pods of preempted work through the API for that.
-
-    Parameters
-    ----------
-    api, ledger
-        The API server, and the time.
-    """
+    """Evicts the pods of preempted work through the API for that."""
 
     def __init__(self, api: Api, ledger: Ledger) -> None:
         self._api = api

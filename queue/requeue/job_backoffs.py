@@ -31,15 +31,7 @@ _MOST_JOBS = 10_000
 
 
 class JobBackoffs:
-    """The latest failure of a pod of each Job.
-
-    Parameters
-    ----------
-    caches
-        The cluster.
-    clock
-        Returns the time of the database.
-    """
+    """The latest failure of a pod of each Job."""
 
     def __init__(self, caches: Caches, clock: Callable[[], datetime]) -> None:
         self._jobs = caches.jobs

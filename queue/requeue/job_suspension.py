@@ -12,7 +12,7 @@ __all__ = ["JobSuspender"]
 
 
 class JobSuspender:
-    """Patches Jobs. A patch fails if the Job changed or was deleted since it was read; the watch shows that."""
+    """Patches Jobs. A patch fails if the Job changed or is gone since it was read; the watch shows that."""
 
     def __init__(self, api: Api) -> None:
         self._api = api

@@ -43,15 +43,7 @@ _WORKERS = 2
 
 
 class PreemptionNotices:
-    """Annotates the pods of preempted work.
-
-    Parameters
-    ----------
-    api, caches, ledger
-        The API server, the cluster and the queue.
-    recorder
-        For Events on the user's object.
-    """
+    """Annotates the pods of preempted work."""
 
     def __init__(self, api: Api, caches: Caches, ledger: Ledger, recorder: EventRecorder) -> None:
         self._api = api

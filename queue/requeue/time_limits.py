@@ -54,15 +54,7 @@ _LEAST_S = 0.05
 
 
 class TimeLimits:
-    """Warns and ends work at the end of its duration.
-
-    Parameters
-    ----------
-    api, caches, ledger
-        The API server, the cluster and the queue.
-    recorder
-        For Events on the user's object.
-    """
+    """Warns and ends work at the end of its duration."""
 
     def __init__(self, api: Api, caches: Caches, ledger: Ledger, recorder: EventRecorder) -> None:
         self._api = api

@@ -27,13 +27,7 @@ And how old an answer may be that was over a budget: meanwhile other nodes may b
 
 
 class BudgetKeeper:
-    """Keeps what accounts with budgets have used, and begins their periods.
-
-    Parameters
-    ----------
-    ledger
-        Running work, and what freed allocations used.
-    """
+    """Keeps what accounts with budgets have used, and begins their periods."""
 
     def __init__(self, ledger: Ledger) -> None:
         self._ledger = ledger

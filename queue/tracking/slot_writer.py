@@ -55,15 +55,7 @@ The next arrival requests a cycle at once, and that returns it first."""
 
 
 class SlotWriter:
-    """Writes slots.
-
-    Parameters
-    ----------
-    ledger, trigger
-        The queue and the control tasks.
-    releases
-        Releases the pods that got a slot.
-    """
+    """Writes slots."""
 
     def __init__(self, ledger: Ledger, trigger: Trigger, releases: PodReleases) -> None:
         self._ledger = ledger

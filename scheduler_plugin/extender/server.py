@@ -67,11 +67,6 @@ class ExtenderSettings:
 class ExtenderServer:
     """The extender of one replica.
 
-    Parameters
-    ----------
-    settings
-        Address, certificate and timing.
-
     Raises
     ------
     CannotListen
