@@ -28,7 +28,7 @@ from fluxqueue.kube.errors import Forbidden, TooLong, Undecodable, failure_in
 from fluxqueue.kube.kinds import PODS, Kind, T
 from fluxqueue.kube.wire import TIMEOUT_S, TRIES, CompletedCall, Request, Wire
 
-__all__ = ["Api", "CompletedCall", "Page", "PatchType", "Propagation"]
+__all__ = ["Api", "CompletedCall", "Page", "PatchType"]
 
 PAGE_LIMIT: Final = 500
 """Objects per page, as client-go asks for."""
@@ -47,14 +47,6 @@ class PatchType(enum.StrEnum):
     MERGE = "application/merge-patch+json"
     STRATEGIC = "application/strategic-merge-patch+json"
     JSON = "application/json-patch+json"
-
-
-class Propagation(enum.StrEnum):
-    """What happens to the objects that a deleted object owns."""
-
-    BACKGROUND = "Background"
-    FOREGROUND = "Foreground"
-    ORPHAN = "Orphan"
 
 
 class Api:
@@ -313,7 +305,6 @@ class Api:
         name: str,
         *,
         namespace: str | None = None,
-        propagation: Propagation = Propagation.BACKGROUND,
         uid: str | None = None,
         resource_version: str | None = None,
     ) -> None:
@@ -321,10 +312,6 @@ class Api:
 
         Parameters
         ----------
-        kind, name, namespace
-            The object.
-        propagation
-            Always sent, because without it the server orphans the pods of Jobs.
         uid, resource_version
             Preconditions; if the object differs, :class:`Conflict` is raised.
 
@@ -333,7 +320,7 @@ class Api:
         NotFound, Conflict, ApiError
             See :mod:`fluxqueue.kube.errors`.
         """
-        options: dict[str, Any] = {"propagationPolicy": propagation.value}
+        options: dict[str, Any] = {"propagationPolicy": "Background"}  # else the pods of Jobs are orphaned
         if preconditions := {k: v for k, v in (("uid", uid), ("resourceVersion", resource_version)) if v}:
             options["preconditions"] = preconditions
         action = f"delete {kind.describe(name, namespace)}"
@@ -376,17 +363,7 @@ class Api:
             "target": {"apiVersion": "v1", "kind": "Node", "name": node},
         }
         action = f"bind {PODS.describe(name, namespace)} to {node}"
-        path = PODS.path(namespace, name, "binding")
-        request = Request(
-            "create",
-            "pods/binding",
-            action,
-            "POST",
-            path,
-            {"fieldManager": FIELD_MANAGER},
-            orjson.dumps(body),
-        )
-        await self._wire.call(request, timeout_s, tries=1)
+        await self._post(name, namespace, "binding", action, body, timeout_s)
 
     async def evict(self, name: str, namespace: str, *, uid: str) -> None:
         """Evict a pod, if it is still the one with this uid: it is deleted with its own grace period, unless
@@ -410,18 +387,17 @@ class Api:
             "deleteOptions": {"preconditions": {"uid": uid}},
         }
         action = f"evict {PODS.describe(name, namespace)}"
-        path = PODS.path(namespace, name, "eviction")
-        request = Request(
-            "create",
-            "pods/eviction",
-            action,
-            "POST",
-            path,
-            {"fieldManager": FIELD_MANAGER},
-            orjson.dumps(body),
-        )
-        if (failure := failure_in(await self._wire.call(request, tries=1), action=action)) is not None:
+        answer = await self._post(name, namespace, "eviction", action, body)
+        if (failure := failure_in(answer, action=action)) is not None:
             raise failure
+
+    async def _post(
+        self, name: str, namespace: str, part: str, action: str, body: object, timeout_s: float | None = None
+    ) -> bytes:
+        """Create a part of a pod, with one request."""
+        path, query = PODS.path(namespace, name, part), {"fieldManager": FIELD_MANAGER}
+        request = Request("create", f"pods/{part}", action, "POST", path, query, orjson.dumps(body))
+        return await self._wire.call(request, timeout_s, tries=1)
 
     async def request(
         self,
@@ -551,14 +527,8 @@ class Api:
             "resourceVersion": resource_version,
             "timeoutSeconds": str(timeout_s),
         }
-        request = Request(
-            "watch",
-            kind.plural,
-            f"watch {kind.describe(None, namespace)}",
-            "GET",
-            kind.path(namespace),
-            query,
-        )
+        action = f"watch {kind.describe(None, namespace)}"
+        request = Request("watch", kind.plural, action, "GET", kind.path(namespace), query)
         return self._wire.stream(request, idle_s=idle_s)
 
 

@@ -18,7 +18,7 @@ from fluxqueue.cli.uninstall.installation import Installation
 from fluxqueue.kube import kinds
 from fluxqueue.kube.errors import Conflict, NotFound
 from fluxqueue.kube.kinds import Key, Kind
-from fluxqueue.kube.transport import Api, Propagation
+from fluxqueue.kube.transport import Api
 
 __all__ = ["ADMISSION", "OTHERS", "POLICIES", "PROGRAMS", "QueueStillRuns", "Removal"]
 
@@ -246,9 +246,7 @@ class Removal:
     async def _delete(self, kind: Kind[Any], key: Key, removed: list[str]) -> None:
         namespace, name = key
         try:
-            await self._api.delete(
-                kind, name, namespace=namespace or None, propagation=Propagation.BACKGROUND
-            )
+            await self._api.delete(kind, name, namespace=namespace or None)
         except (NotFound, Conflict):
             return
         removed.append(kind.describe(name, namespace or None))

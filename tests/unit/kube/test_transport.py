@@ -10,7 +10,7 @@ import pytest
 
 from fluxqueue.kube.errors import ServerError, TooLong, Undecodable
 from fluxqueue.kube.kinds import JOBS, NODES, PODS
-from fluxqueue.kube.transport import Api, PatchType, Propagation
+from fluxqueue.kube.transport import Api, PatchType
 from fluxqueue.kube.wire import Request, Wire
 
 
@@ -123,11 +123,9 @@ async def test_a_patch_names_its_subresource_its_type_and_its_field_manager() ->
 
 async def test_a_delete_always_says_what_happens_to_owned_objects() -> None:
     wire = FakeWire()
-    await client(wire).delete(
-        JOBS, "lammps", namespace="ns", propagation=Propagation.FOREGROUND, uid="u", resource_version="7"
-    )
+    await client(wire).delete(JOBS, "lammps", namespace="ns", uid="u", resource_version="7")
     assert wire.body() == {
-        "propagationPolicy": "Foreground",
+        "propagationPolicy": "Background",
         "preconditions": {"uid": "u", "resourceVersion": "7"},
     }
 
