@@ -9,7 +9,7 @@ again, and its reservation is kept until that succeeds. A failed request tells w
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from weakref import WeakKeyDictionary
 
 from fluxqueue.fluxion.engine.reserved_times import (
@@ -38,6 +38,17 @@ __all__ = ["JobMatching"]
 _MAX_REFUSALS = 256
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class _Asked:
+    """A request of a batch, as it was read."""
+
+    request: JobMatchRequest
+    jobspec: Jobspec
+    duration_s: int
+    matcher: Matcher
+    with_allocation: bool
+
+
 class JobMatching:
     """Answers `MatchBatch`, `ReserveAt` and `Satisfy`."""
 
@@ -63,13 +74,12 @@ class JobMatching:
             )
         except (InvalidJobspec, UnknownPolicy) as error:
             return MatchResult(MatchVerdict.INVALID, request.jobid, reason=str(error))
+        asked = _Asked(request, jobspec, duration_s, matcher, with_allocation)
         if live is not None and live.start > state.now:
             if not request.improve:
                 return self._answer(MatchVerdict.RESERVED, live, with_allocation)
-            return self._improve(live, jobspec, duration_s, request, matcher, with_allocation)
-        if live is not None:
-            return self._start(live, jobspec, duration_s, request, matcher, with_allocation)
-        return self._match_new(jobspec, duration_s, request, matcher, with_allocation)
+            return self._improve(live, asked)
+        return self._match_new(asked) if live is None else self._start(live, asked)
 
     def _matcher_of(self, policy: str) -> Matcher:
         """Return the matcher of a policy; `UnknownPolicy` if there is none."""
@@ -89,35 +99,27 @@ class JobMatching:
             raise InvalidJobspec(f"duration: {duration_s} is negative")
         return duration_s
 
-    def _match_new(
-        self,
-        jobspec: Jobspec,
-        duration_s: int,
-        request: JobMatchRequest,
-        matcher: Matcher,
-        with_allocation: bool,
-    ) -> MatchResult:
-        state = self._state
-        end = state.end_of(state.now, duration_s)
-        asked = (request.exclude, request.reserve, request.explain, request.min_slots, request.not_before)
-        key = (end - state.now, matcher.policy.name, *asked)
+    def _match_new(self, asked: _Asked) -> MatchResult:
+        state, request = self._state, asked.request
+        end = state.end_of(state.now, asked.duration_s)
+        options = (request.exclude, request.reserve, request.explain, request.min_slots, request.not_before)
+        key = (end - state.now, asked.matcher.policy.name, *options)
         if self._no_fit_at != (state.releases, state.topology):
             self._no_fit.clear()
             self._no_fit_at = (state.releases, state.topology)
-        refused = self._no_fit.setdefault(jobspec, {})
+        refused = self._no_fit.setdefault(asked.jobspec, {})
         known = refused.get(key)
         if known is not None:
             return replace(known, jobid=request.jobid)
-        placement, later = self._search(jobspec, duration_s, request, matcher)
+        placement, later = self._search(asked)
         if placement is not None:
-            return self._book(MatchVerdict.GRANTED, request.jobid, state.now, end, placement, with_allocation)
-        if (molded := self._mold(jobspec, duration_s, request, matcher, later)) is not None:
-            return self._book_molded(molded, request, with_allocation)
+            return self._grant(asked, placement, end)
+        if (molded := self._mold(asked, later)) is not None:
+            return self._book_molded(asked, molded)
         if later.placement is not None:
-            blocked_by, reason = self._blocked(jobspec, end, request, matcher)
-            booked = self._book_later(request, jobspec, later, duration_s, with_allocation)
-            return replace(booked, reason=reason, blocked_by=blocked_by)
-        result = self._refuse(jobspec, duration_s, request, matcher)
+            blocked_by, reason = self._blocked(asked, end)
+            return replace(self._book_later(asked, later), reason=reason, blocked_by=blocked_by)
+        result = self._refuse(asked)
         if result.verdict is MatchVerdict.BUSY and result.reason and later.tried_until:
             ahead = f"its start was not searched further ahead than {utc(later.tried_until)}"
             result = replace(result, reason=f"{result.reason}; {ahead}")
@@ -127,26 +129,21 @@ class JobMatching:
         return result
 
     def _search(
-        self,
-        jobspec: Jobspec,
-        duration_s: int,
-        request: JobMatchRequest,
-        matcher: Matcher,
-        replaced: GraphJob | None = None,
+        self, asked: _Asked, replaced: GraphJob | None = None
     ) -> tuple[GraphPlacement | None, LaterPlacement]:
         """Return a placement that begins now; else, if reservations are wanted, the earliest later one."""
-        state, later = self._state, LaterPlacement()
-        end = state.end_of(state.now, duration_s)
-        for room in rooms(state, jobspec, self._vertices(request.exclude)):
+        state, later, request, matcher = self._state, LaterPlacement(), asked.request, asked.matcher
+        end = state.end_of(state.now, asked.duration_s)
+        for room in rooms(state, asked.jobspec, self._vertices(request.exclude)):
             if (
                 request.not_before <= state.now
-                and (placement := matcher.place(jobspec, state.now, end, room)) is not None
+                and (placement := matcher.place(asked.jobspec, state.now, end, room)) is not None
             ):
                 return placement, later
             if request.reserve or replaced is not None:
                 later = matcher.reserve(
-                    jobspec,
-                    duration_s,
+                    asked.jobspec,
+                    asked.duration_s,
                     room,
                     replaced,
                     latest_nodes=request.latest_nodes,
@@ -156,22 +153,15 @@ class JobMatching:
                     break
         return None, later
 
-    def _mold(
-        self,
-        jobspec: Jobspec,
-        duration_s: int,
-        request: JobMatchRequest,
-        matcher: Matcher,
-        later: LaterPlacement,
-        start: int = 0,
-    ) -> Molded | None:
+    def _mold(self, asked: _Asked, later: LaterPlacement, start: int = 0) -> Molded | None:
         """Return a start with fewer slots that ends sooner than the job would if it waited for all; None if
         there is none.
 
         ``start`` is that of a reservation that the job has, unless ``later`` is earlier.
         """
-        state, size, least = self._state, self._molder.size(jobspec), request.min_slots
-        if not 0 < least < size or not duration_s:
+        state, jobspec, duration_s = self._state, asked.jobspec, asked.duration_s
+        request, matcher, least = asked.request, asked.matcher, asked.request.min_slots
+        if not 0 < least < self._molder.size(jobspec) or not duration_s:
             return None
         for room in rooms(state, jobspec, self._vertices(request.exclude)):
 
@@ -188,70 +178,51 @@ class JobMatching:
                 return molded
         return None
 
-    def _book_molded(self, molded: Molded, request: JobMatchRequest, with_allocation: bool) -> MatchResult:
-        now = self._state.now
-        end = self._state.end_of(now, molded.duration_s)
-        return self._book(MatchVerdict.GRANTED, request.jobid, now, end, molded.placement, with_allocation)
+    def _book_molded(self, asked: _Asked, molded: Molded) -> MatchResult:
+        return self._grant(asked, molded.placement, self._state.end_of(self._state.now, molded.duration_s))
 
-    def _blocked(
-        self, jobspec: Jobspec, end: int, request: JobMatchRequest, matcher: Matcher
-    ) -> tuple[str, str]:
+    def _grant(self, asked: _Asked, placement: GraphPlacement, end: int) -> MatchResult:
+        verdict, jobid = MatchVerdict.GRANTED, asked.request.jobid
+        return self._book(verdict, jobid, self._state.now, end, placement, asked.with_allocation)
+
+    def _blocked(self, asked: _Asked, end: int) -> tuple[str, str]:
         """Return which advance reservation alone keeps a request from starting now, and that in a sentence;
         empty if none does.
         """
+        request, jobspec = asked.request, asked.jobspec
         if not request.explain or not self._state.reserved_times:
             return "", ""
         if jobspec.reservation and (waits := not_begun(self._state, jobspec.reservation)):
             return jobspec.reservation, waits
         for room in rooms(self._state, jobspec, self._vertices(request.exclude)):
-            if (time := in_the_way(self._state, matcher, jobspec, end, room)) is not None:
+            if (time := in_the_way(self._state, asked.matcher, jobspec, end, room)) is not None:
                 return time.name, obstacle(self._state, time)
         return "", ""
 
-    def _start(
-        self,
-        job: GraphJob,
-        jobspec: Jobspec,
-        duration_s: int,
-        request: JobMatchRequest,
-        matcher: Matcher,
-        with_allocation: bool,
-    ) -> MatchResult:
+    def _start(self, job: GraphJob, asked: _Asked) -> MatchResult:
         """Turn a reservation whose start has come into an allocation."""
         state = self._state
-        end = state.end_of(state.now, duration_s)
+        end = state.end_of(state.now, asked.duration_s)
         result: list[MatchResult] = []
 
         def restart() -> bool:
             state.free(job)
-            if self._still_free(job, jobspec, end):
-                result.append(
-                    self._book(
-                        MatchVerdict.GRANTED, job.jobid, state.now, end, job.placement, with_allocation
-                    )
-                )
+            if self._still_free(job, asked.jobspec, end):
+                result.append(self._grant(asked, job.placement, end))
                 return True
-            result.append(self._match_new(jobspec, duration_s, request, matcher, with_allocation))
+            result.append(self._match_new(asked))
             return result[-1].verdict in (MatchVerdict.GRANTED, MatchVerdict.RESERVED)
 
         state.atomically(restart)
         return result[-1]
 
-    def _improve(
-        self,
-        job: GraphJob,
-        jobspec: Jobspec,
-        duration_s: int,
-        request: JobMatchRequest,
-        matcher: Matcher,
-        with_allocation: bool,
-    ) -> MatchResult:
+    def _improve(self, job: GraphJob, asked: _Asked) -> MatchResult:
         """Replace a reservation by an earlier start, if there is one."""
-        state = self._state
+        state, request, jobspec, duration_s = self._state, asked.request, asked.jobspec, asked.duration_s
         alike = (
             state.end_of(job.start, duration_s) == job.end and not request.exclude and not jobspec.reservation
         )
-        improvable = not alike or matcher.may_improve(job, jobspec, duration_s)
+        improvable = not alike or asked.matcher.may_improve(job, jobspec, duration_s)
         if improvable or request.min_slots:
             now: GraphPlacement | None = None
             molded: Molded | None = None
@@ -260,48 +231,33 @@ class JobMatching:
             job.release()
             try:
                 if improvable:
-                    now, later = self._search(jobspec, duration_s, request, matcher, replaced=job)
+                    now, later = self._search(asked, replaced=job)
                 if now is None:
-                    molded = self._mold(jobspec, duration_s, request, matcher, later, job.start)
+                    molded = self._mold(asked, later, job.start)
             finally:
                 job.book()
             if now is not None:
                 state.free(job)
-                return self._book(
-                    MatchVerdict.GRANTED,
-                    job.jobid,
-                    state.now,
-                    state.end_of(state.now, duration_s),
-                    now,
-                    with_allocation,
-                )
+                return self._grant(asked, now, state.end_of(state.now, duration_s))
             if molded is not None:
                 state.free(job)
-                return self._book_molded(molded, request, with_allocation)
+                return self._book_molded(asked, molded)
             if later.placement is not None:
                 state.free(job)
-                return self._book_later(request, jobspec, later, duration_s, with_allocation)
+                return self._book_later(asked, later)
             if alike and improvable:
                 self._record_shortfall(job, request, later)
-        return self._answer(MatchVerdict.RESERVED, job, with_allocation)
+        return self._answer(MatchVerdict.RESERVED, job, asked.with_allocation)
 
-    def _book_later(
-        self,
-        request: JobMatchRequest,
-        jobspec: Jobspec,
-        later: LaterPlacement,
-        duration_s: int,
-        with_allocation: bool,
-    ) -> MatchResult:
+    def _book_later(self, asked: _Asked, later: LaterPlacement) -> MatchResult:
         """Make a reservation."""
         assert later.placement is not None
-        end = self._state.end_of(later.start, duration_s)
-        answer = self._book(
-            MatchVerdict.RESERVED, request.jobid, later.start, end, later.placement, with_allocation
-        )
+        verdict, jobid, start = MatchVerdict.RESERVED, asked.request.jobid, later.start
+        end = self._state.end_of(start, asked.duration_s)
+        answer = self._book(verdict, jobid, start, end, later.placement, asked.with_allocation)
         job = self._state.jobs[answer.jobid]
-        job.jobspec, job.policy = jobspec, request.policy
-        self._record_shortfall(job, request, later)
+        job.jobspec, job.policy = asked.jobspec, asked.request.policy
+        self._record_shortfall(job, asked.request, later)
         return answer
 
     def _record_shortfall(self, job: GraphJob, request: JobMatchRequest, later: LaterPlacement) -> None:
@@ -347,19 +303,18 @@ class JobMatching:
         allocation = write_r(job.placement) if with_allocation else ""
         return MatchResult(verdict, job.jobid, job.start, job.end, job.shares, allocation=allocation)
 
-    def _refuse(
-        self, jobspec: Jobspec, duration_s: int, request: JobMatchRequest, matcher: Matcher
-    ) -> MatchResult:
-        jobid, state, everywhere = request.jobid, self._state, anywhere(self._state, jobspec)
+    def _refuse(self, asked: _Asked) -> MatchResult:
+        request, jobspec, matcher, state = asked.request, asked.jobspec, asked.matcher, self._state
+        jobid, everywhere = request.jobid, anywhere(state, jobspec)
         if not request.explain:
             return MatchResult(MatchVerdict.BUSY, jobid)
-        if jobspec.reservation and (reason := refusal_inside(state, jobspec, duration_s)):
+        if jobspec.reservation and (reason := refusal_inside(state, jobspec, asked.duration_s)):
             return MatchResult(MatchVerdict.UNSATISFIABLE, jobid, reason=reason)
-        if not self._ever(jobspec, request, matcher, everywhere):
+        if not self._ever(asked, everywhere):
             reason, shortages = self._why_never(matcher, jobspec, everywhere)
             return MatchResult(MatchVerdict.UNSATISFIABLE, jobid, reason=reason, shortages=shortages)
-        end = state.end_of(state.now, duration_s)
-        blocked_by, reason = self._blocked(jobspec, end, request, matcher)
+        end = state.end_of(state.now, asked.duration_s)
+        blocked_by, reason = self._blocked(asked, end)
         if blocked_by:
             return MatchResult(MatchVerdict.BUSY, jobid, reason=reason, blocked_by=blocked_by)
         if jobspec.reservation:
@@ -374,13 +329,12 @@ class JobMatching:
         reason, shortages = matcher.explain(jobspec, window)
         return MatchResult(MatchVerdict.BUSY, jobid, reason=reason, shortages=shortages)
 
-    def _ever(
-        self, jobspec: Jobspec, request: JobMatchRequest, matcher: Matcher, everywhere: Restriction
-    ) -> bool:
+    def _ever(self, asked: _Asked, everywhere: Restriction) -> bool:
         """Return True if a request, or the smallest start that it allows, fits the graph without jobs."""
-        if 0 < request.min_slots < self._molder.size(jobspec):
-            jobspec = self._molder.with_slots(jobspec, request.min_slots, request.min_slots)
-        return matcher.on_empty(jobspec, everywhere) is not None
+        jobspec, least = asked.jobspec, asked.request.min_slots
+        if 0 < least < self._molder.size(jobspec):
+            jobspec = self._molder.with_slots(jobspec, least, least)
+        return asked.matcher.on_empty(jobspec, everywhere) is not None
 
     def _why_never(
         self, matcher: Matcher, jobspec: Jobspec, restriction: Restriction
