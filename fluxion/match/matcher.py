@@ -196,10 +196,7 @@ class Matcher:
                     rest,
                     exclude={*window.exclude, *(vertex for vertex in so_far.vertices if vertex.type == NODE)},
                 )
-            plan = plan_for((part,))
-            return self._place_levels(
-                (part,), plan if plan is not None and self._shortcut.covers(plan) else None, rest
-            )
+            return self._part(part, rest)
 
         placement = place_by_domains(jobspec.domains, parts, [*shared], place)
         for node in (
@@ -248,12 +245,8 @@ class Matcher:
 
     def _part(self, part: Resource, window: Window) -> GraphPlacement | None:
         plan = plan_for((part,))
-        if plan is not None and self._shortcut.covers(plan):
-            try:
-                return self._shortcut.place(plan, window)
-            except NeedsTraversal:
-                pass
-        return Traverser(self._state.graph, self.policy, window).place((part,))
+        covered = plan if plan is not None and self._shortcut.covers(plan) else None
+        return self._place_levels((part,), covered, window)
 
     def _plan(self, jobspec: Jobspec) -> Plan | None:
         """Return the plan of a request, if this graph and policy allow one;
