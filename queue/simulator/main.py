@@ -7,28 +7,19 @@ import asyncio
 import sys
 import time
 from collections.abc import Sequence
-from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 
-from fluxqueue.api.fluxqueues import (
-    BackfillDurations,
-    Planning,
-    Policy,
-    Preemption,
-    PreemptionRules,
-    ReservedNodes,
-)
-from fluxqueue.api.topology import DEFAULT_LEVELS, InvalidTopology, TopologyLevel, levels_of
+from fluxqueue.api.topology import TopologyLevel
 from fluxqueue.fluxion.errors import FluxionError
 from fluxqueue.kube.credentials import NoConfiguration
 from fluxqueue.kube.errors import ApiError
 from fluxqueue.kube.kinds import FLUXACCOUNTS, FLUXJOBS, FLUXQUEUES, FLUXRESERVATIONS, NODES, PODS
 from fluxqueue.kube.transport import Api
-from fluxqueue.queue.scheduling.policies.disciplines import DEFAULT_DEPTH, Discipline
+from fluxqueue.queue.scheduling.policies.disciplines import Discipline
 from fluxqueue.queue.simulator.cluster_snapshot import (
     ClusterSnapshot,
     SiteObjects,
@@ -36,53 +27,46 @@ from fluxqueue.queue.simulator.cluster_snapshot import (
     with_more_nodes,
 )
 from fluxqueue.queue.simulator.forecasts import forecast, forecast_table, under
-from fluxqueue.queue.simulator.lublin import lublin_trace
 from fluxqueue.queue.simulator.metrics import Summary, summarise
+from fluxqueue.queue.simulator.options import (
+    UsageError,
+    check_options,
+    discipline_of,
+    levels_named,
+    parser_of_command,
+    trace_of,
+    with_rules,
+)
 from fluxqueue.queue.simulator.pictures import occupancy_chart, utilisation_chart, waits_chart
 from fluxqueue.queue.simulator.reports import accounts_table, as_csv, as_json, as_table
 from fluxqueue.queue.simulator.simulated_guarantees import parse_guarantees
 from fluxqueue.queue.simulator.simulated_shares import SimulatedShares, parse_accounts, with_accounts
 from fluxqueue.queue.simulator.simulated_work import SimulatedJob
 from fluxqueue.queue.simulator.simulation import Simulation
-from fluxqueue.queue.simulator.swf import InvalidTrace, read_swf
+from fluxqueue.queue.simulator.swf import InvalidTrace
 from fluxqueue.queue.simulator.traces import Trace
 
 __all__ = ["main"]
 
-_EXAMPLES = """examples:
-  fluxqueue simulate --model lublin --jobs 50000 --nodes 256 --load 0.85 \\
-      --policy fcfs --policy easy --seed 1 --json out.json
-  fluxqueue simulate --trace SDSC-SP2.swf --policy easy --policy conservative:100 --pictures pictures/
-  fluxqueue simulate --jobs 2000 --nodes 64 --overestimate 2:5
-  fluxqueue simulate --jobs 5000 --nodes 64 --load 1.5 --policy easy \\
-      --account physics=3 --account biology=1:10 --half-life 24
-  fluxqueue simulate --from-cluster --policy conservative --add-nodes 10
-"""
 _DAY_S = 86_400
 _HALF_LIFE_H = 168
-_LOADS = (0.001, 1000.0)
-_LARGEST_FACTOR = 10_000
-
-
-class _UsageError(Exception):
-    """The command line is invalid."""
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command; return 0, or 2 if the command line or the trace is invalid."""
-    options = _parser().parse_args(argv)
+    options = parser_of_command().parse_args(argv)
     if options.from_cluster:
         return _forecast_cluster(options)
     try:
-        _check_options(options)
+        check_options(options)
         accounts = parse_accounts(options.account or [])
         guaranteed = parse_guarantees(options.guarantee or [], accounts)
-        trace = _trace(options)
+        trace = trace_of(options)
         if accounts:
             trace = with_accounts(trace, accounts, options.seed)
-        disciplines = dict(_discipline(text) for text in options.policy or ["fcfs", "easy", "conservative"])
-        disciplines = {name: _with_rules(each, options) for name, each in disciplines.items()}
-    except (_UsageError, InvalidTrace, ValueError) as error:
+        disciplines = dict(discipline_of(text) for text in options.policy or ["fcfs", "easy", "conservative"])
+        disciplines = {name: with_rules(each, options) for name, each in disciplines.items()}
+    except (UsageError, InvalidTrace, ValueError) as error:
         sys.stderr.write(f"fluxqueue simulate: {error}\n")
         return 2
     shares = {name: number for name, (number, _) in accounts.items()}
@@ -114,33 +98,6 @@ def main(argv: Sequence[str] | None = None) -> int:
     return 0
 
 
-def _check_options(options: argparse.Namespace) -> None:
-    """Refuse options that do not belong to a trace, and files that cannot be written.
-
-    Raises
-    ------
-    _UsageError
-    """
-    if options.add_nodes is not None:
-        raise _UsageError("--add-nodes belongs to --from-cluster: a trace's machine has --nodes")
-    if options.topology_level:
-        raise _UsageError("--topology-level belongs to --from-cluster: the jobs of a trace ask for no level")
-    if options.chains and options.trace is None:
-        raise _UsageError("--chains belongs to --trace: the jobs of the model wait for no others")
-    if options.half_life is not None and not options.account:
-        raise _UsageError("--half-life belongs to --account: without accounts no use is counted")
-    if options.among_users and not (options.account and options.trace):
-        raise _UsageError(
-            "--among-users belongs to --account and --trace: the jobs of the model have no users"
-        )
-    for path in (options.json, options.csv):
-        if path is not None and (path.is_dir() or not path.parent.is_dir()):
-            why = "it is a directory" if path.is_dir() else f"there is no directory {path.parent}"
-            raise _UsageError(f"{path} cannot be written: {why}")
-    if options.pictures is not None and options.pictures.exists() and not options.pictures.is_dir():
-        raise _UsageError(f"--pictures {options.pictures}: it is a file: name a directory")
-
-
 def _forecast_cluster(options: argparse.Namespace) -> int:
     """Forecast the starts of a live installation, without changing anything in it."""
     try:
@@ -161,13 +118,13 @@ def _forecast_cluster(options: argparse.Namespace) -> int:
         )
         for name in of_traces:
             if getattr(options, name) is not None:
-                raise _UsageError(
+                raise UsageError(
                     f"--{name.replace('_', '-')} belongs to traces: "
                     "with --from-cluster the work is what waits there now"
                 )
-        disciplines = dict(_discipline(text) for text in options.policy or [])
+        disciplines = dict(discipline_of(text) for text in options.policy or [])
         snapshot = asyncio.run(
-            _read(options.kubeconfig, options.context, _levels(options.topology_level or []))
+            _read(options.kubeconfig, options.context, levels_named(options.topology_level or []))
         )
         plans = {"as it is": snapshot}
         plans.update((name, under(snapshot, each.policy, each.depth)) for name, each in disciplines.items())
@@ -179,7 +136,7 @@ def _forecast_cluster(options: argparse.Namespace) -> int:
                 }
             )
         forecasts = {name: asyncio.run(forecast(plan, options.match_policy)) for name, plan in plans.items()}
-    except (_UsageError, ValueError, NoConfiguration, ApiError, FluxionError) as error:
+    except (UsageError, ValueError, NoConfiguration, ApiError, FluxionError) as error:
         sys.stderr.write(f"fluxqueue simulate: {error}\n")
         return 2
     sys.stdout.write(forecast_table(snapshot, forecasts))
@@ -242,287 +199,3 @@ def _draw(folder: Path, trace: Trace, results: dict[str, Sequence[SimulatedJob]]
             ran, trace.nodes, until, f"{name}: jobs on nodes, framed if they had a reservation"
         )
         (folder / f"occupancy-{name.replace(':', '-')}.svg").write_text(chart, encoding="utf-8")
-
-
-def _trace(options: argparse.Namespace) -> Trace:
-    if options.trace is not None:
-        processors, size = options.processors_per_node, options.nodes
-        trace = read_swf(
-            options.trace,
-            processors_per_node=processors,
-            nodes=size,
-            limit=options.jobs,
-            chains=options.chains,
-        )
-    else:
-        trace = lublin_trace(options.jobs or 10_000, options.nodes or 256, options.seed)
-    if options.load is not None:
-        if not _LOADS[0] <= options.load <= _LOADS[1]:
-            raise _UsageError(
-                f"--load {options.load:g}: a load must be above 0: "
-                f"write one from {_LOADS[0]:g} to {_LOADS[1]:g}"
-            )
-        trace = trace.scaled(options.load)
-    if options.overestimate is not None:
-        trace = trace.overestimated(*_range(options.overestimate), options.seed)
-    if options.min_pods is not None:
-        trace = trace.moldable(options.min_pods)
-    return _prioritised(trace, options.priority) if options.priority else trace
-
-
-def _range(text: str) -> tuple[float, float]:
-    low, _, high = text.partition(":")
-    try:
-        factors = float(low), float(high or low)
-    except ValueError:
-        factors = 0.0, 0.0
-    if not 1.0 <= factors[0] <= factors[1] <= _LARGEST_FACTOR:
-        message = (
-            "two factors such as 2:5 are needed, the first at least 1 and not above the second, "
-            f"which is at most {_LARGEST_FACTOR:,}"
-        )
-        raise _UsageError(f"--overestimate {text}: {message}")
-    return factors
-
-
-def _levels(texts: Sequence[str]) -> Sequence[TopologyLevel]:
-    """Return the levels of the topology that the command line names; the default ones if it names none."""
-    try:
-        return levels_of(texts) or DEFAULT_LEVELS
-    except InvalidTopology as error:
-        raise _UsageError(f"--topology-level: {error}") from None
-
-
-def _discipline(text: str) -> tuple[str, Discipline]:
-    name, _, depth = text.partition(":")
-    if name not in set(Policy):
-        raise _UsageError(
-            f"--policy {text}: there is no policy {name!r}: choose fcfs, easy, "
-            "hybrid:DEPTH or conservative:DEPTH"
-        )
-    if depth and (
-        name not in (Policy.HYBRID, Policy.CONSERVATIVE) or not depth.isdecimal() or int(depth) < 1
-    ):
-        raise _UsageError(f"--policy {text}: a depth of at least 1 is for hybrid and conservative only")
-    return text, Discipline(Policy(name), int(depth) if depth else DEFAULT_DEPTH)
-
-
-def _with_rules(discipline: Discipline, options: argparse.Namespace) -> Discipline:
-    """Return the discipline with time limits and preemption, if they are asked for."""
-    planning = Planning(
-        reserved_nodes=ReservedNodes.FREE_LAST if options.free_last else ReservedNodes.MATCH_POLICY,
-        backfill_durations=BackfillDurations.PREDICTED if options.predict else BackfillDurations.STATED,
-    )
-    discipline = replace(discipline, enforces_duration=options.enforce_duration, planning=planning)
-    if options.preempt is None:
-        return discipline
-    least, _, grace = options.preempt.partition(":")
-    if not least.isdecimal() or not (grace or "0").isdecimal():
-        raise _UsageError(
-            f"--preempt {options.preempt}: seconds such as 600:120 are needed: the least run time, "
-            "and the grace"
-        )
-    rules = PreemptionRules(min_run_seconds=int(least), grace_seconds=int(grace or "0"))
-    return replace(discipline, preemption=Preemption.LOWER_PRIORITY, preemption_rules=rules)
-
-
-def _prioritised(trace: Trace, texts: Sequence[str]) -> Trace:
-    """Return the trace with a priority for each of these sizes:
-    jobs of at most so many nodes have it, the first that fits.
-    """
-    bounds: list[tuple[int, int]] = []
-    for text in texts:
-        nodes, _, priority = text.partition("=")
-        if not nodes.isdecimal() or not priority.lstrip("-").isdecimal():
-            raise _UsageError(f"--priority {text}: write NODES=PRIORITY, 4=10 for jobs of at most 4 nodes")
-        bounds.append((int(nodes), int(priority)))
-    bounds.sort()
-    jobs = (
-        replace(job, priority=next((priority for nodes, priority in bounds if job.nodes <= nodes), 0))
-        for job in trace.jobs
-    )
-    return replace(trace, jobs=tuple(jobs))
-
-
-def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
-        prog="fluxqueue simulate",
-        description=(
-            "Run the queue's policies and its matcher over a workload, on a virtual clock, "
-            "and compare what they come to."
-        ),
-        epilog=_EXAMPLES,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
-    _add_work_options(parser)
-    _add_machine_options(parser)
-    _add_account_options(parser)
-    _add_rule_options(parser)
-    parser.add_argument(
-        "--match-policy", default="lonode", metavar="NAME", help="how Fluxion chooses nodes (default lonode)"
-    )
-    parser.add_argument(
-        "--seed", type=int, default=1, metavar="N", help="of everything that is random (default 1)"
-    )
-    parser.add_argument("--json", type=Path, metavar="FILE", help="write summaries and every job")
-    parser.add_argument("--csv", type=Path, metavar="FILE", help="write summaries")
-    parser.add_argument(
-        "--pictures",
-        type=Path,
-        metavar="DIR",
-        help="draw utilisation, waits by size and the first day's occupancy (SVG)",
-    )
-    return parser
-
-
-def _add_rule_options(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
-        "--policy",
-        action="append",
-        metavar="NAME",
-        help="fcfs, easy, hybrid:DEPTH or conservative:DEPTH; may be repeated",
-    )
-    parser.add_argument(
-        "--enforce-duration",
-        action="store_true",
-        help="end jobs at the end of their duration (spec.enforceDuration)",
-    )
-    parser.add_argument(
-        "--free-last",
-        action="store_true",
-        help="reserve the nodes that become free last (planning.reservedNodes)",
-    )
-    parser.add_argument(
-        "--predict", action="store_true", help="backfill by predicted durations (planning.backfillDurations)"
-    )
-    parser.add_argument(
-        "--preempt",
-        metavar="LEAST:GRACE",
-        help="preempt for higher priority: least run time and grace in seconds",
-    )
-    parser.add_argument(
-        "--min-pods",
-        type=_percent,
-        metavar="PERCENT",
-        help="let jobs start with this part of their nodes, and grow",
-    )
-    parser.add_argument(
-        "--priority",
-        action="append",
-        metavar="NODES=N",
-        help="priority of jobs of at most so many nodes; may be repeated",
-    )
-
-
-def _add_account_options(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
-        "--account",
-        action="append",
-        metavar="NAME=SHARES[:PART]",
-        help=(
-            "an account with shares, that submits this part of the jobs (default 1); "
-            "fair share decides the order; may be repeated"
-        ),
-    )
-    parser.add_argument(
-        "--half-life",
-        type=_positive,
-        metavar="HOURS",
-        help="with --account: when use counts half (default 168, 7 days)",
-    )
-    parser.add_argument(
-        "--among-users",
-        action="store_true",
-        help="with --account: who used less of an account comes first in it",
-    )
-    parser.add_argument(
-        "--guarantee",
-        action="append",
-        metavar="NAME=NODES",
-        help=(
-            "nodes that are guaranteed to an --account: its jobs within them come first, "
-            "with --preempt others are preempted for them"
-        ),
-    )
-
-
-def _add_work_options(parser: argparse.ArgumentParser) -> None:
-    source = parser.add_mutually_exclusive_group()
-    source.add_argument(
-        "--model",
-        choices=["lublin"],
-        default="lublin",
-        help="make a workload (Lublin and Feitelson 2003); the default",
-    )
-    source.add_argument(
-        "--trace", type=Path, metavar="FILE.swf", help="read one in the Standard Workload Format"
-    )
-    source.add_argument(
-        "--from-cluster",
-        action="store_true",
-        help="take nodes and queue of a live installation, and say who would start when (read-only)",
-    )
-    parser.add_argument(
-        "--add-nodes",
-        type=_positive,
-        metavar="N",
-        help="with --from-cluster: also plan with this many nodes more",
-    )
-    parser.add_argument(
-        "--topology-level",
-        action="append",
-        metavar="NAME=LABEL",
-        help=(
-            "with --from-cluster: a level, from the top down, where queue.config.topologyLevels is set "
-            "(default zone, block and rack)"
-        ),
-    )
-    parser.add_argument("--kubeconfig", metavar="FILE", help="with --from-cluster: as kubectl's")
-    parser.add_argument("--context", metavar="NAME", help="with --from-cluster: as kubectl's")
-
-
-def _add_machine_options(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
-        "--jobs", type=_positive, metavar="N", help="jobs to make (default 10000), or to read at most"
-    )
-    parser.add_argument(
-        "--nodes",
-        type=_positive,
-        metavar="N",
-        help="size of the machine (default 256, or what the trace says)",
-    )
-    parser.add_argument(
-        "--processors-per-node",
-        type=_positive,
-        default=1,
-        metavar="N",
-        help="of the trace's machine (default 1)",
-    )
-    parser.add_argument(
-        "--chains",
-        action="store_true",
-        help="with --trace: let jobs wait for the job before them that they name",
-    )
-    parser.add_argument(
-        "--load",
-        type=float,
-        metavar="X",
-        help="stretch the times of submission to this offered load, 0.85 for example",
-    )
-    parser.add_argument(
-        "--overestimate",
-        metavar="LOW:HIGH",
-        help="let jobs ask for this many times what they take, 2:5 for example",
-    )
-
-
-def _percent(text: str) -> int:
-    if not text.isdecimal() or not 1 <= int(text) <= 100:
-        raise argparse.ArgumentTypeError(f"{text!r} is not a whole number from 1 to 100")
-    return int(text)
-
-
-def _positive(text: str) -> int:
-    if not text.isdecimal() or int(text) < 1:
-        raise argparse.ArgumentTypeError(f"{text!r} is not a whole number above 0")
-    return int(text)
