@@ -50,7 +50,10 @@ class PatchType(enum.StrEnum):
 
 
 class Api:
-    """A client of one API server; created by :meth:`connect`."""
+    """A client of one API server; created by :meth:`connect`.
+
+    Each call raises an :class:`~fluxqueue.kube.errors.ApiError` of the class that the answer stands for.
+    """
 
     def __init__(self, wire: Wire) -> None:
         self._wire = wire
@@ -128,13 +131,7 @@ class Api:
         self._wire.may_write = allowed
 
     async def get(self, kind: Kind[T], name: str, namespace: str | None = None) -> T:
-        """Read one object.
-
-        Raises
-        ------
-        NotFound, ApiError
-            See :mod:`fluxqueue.kube.errors`.
-        """
+        """Read one object."""
         action = f"get {kind.describe(name, namespace)}"
         data = await self._wire.call(Request("get", kind.plural, action, "GET", kind.path(namespace, name)))
         return decode(data, kind.type, action)
@@ -229,11 +226,6 @@ class Api:
             By whose name the fields are managed.
         warned
             Gets each warning of the server.
-
-        Raises
-        ------
-        AlreadyExists, Invalid, Forbidden, ApiError
-            See :mod:`fluxqueue.kube.errors`.
         """
         meta = body.get("metadata", {})
         namespace = namespace or (meta.get("namespace") if kind.namespaced else None)
@@ -283,11 +275,6 @@ class Api:
         -------
         T
             The object after the patch.
-
-        Raises
-        ------
-        Conflict, NotFound, Invalid, Forbidden, ApiError
-            See :mod:`fluxqueue.kube.errors`.
         """
         query = {"fieldManager": field_manager}
         part = f"{subresource} of " if subresource else ""
@@ -314,11 +301,6 @@ class Api:
         ----------
         uid, resource_version
             Preconditions; if the object differs, :class:`Conflict` is raised.
-
-        Raises
-        ------
-        NotFound, Conflict, ApiError
-            See :mod:`fluxqueue.kube.errors`.
         """
         options: dict[str, Any] = {"propagationPolicy": "Background"}  # else the pods of Jobs are orphaned
         if preconditions := {k: v for k, v in (("uid", uid), ("resourceVersion", resource_version)) if v}:
@@ -348,8 +330,6 @@ class Api:
         ------
         Conflict
             The pod is another one, has changed, is gated, is being deleted or is bound.
-        NotFound, ApiError
-            See :mod:`fluxqueue.kube.errors`.
         """
         body = {
             "apiVersion": "v1",
@@ -377,8 +357,6 @@ class Api:
             A PodDisruptionBudget forbids it at present.
         ServerError
             More than one budget selects the pod. The server says that in a response with the code 201.
-        Conflict, NotFound, ApiError
-            See :mod:`fluxqueue.kube.errors`.
         """
         body = {
             "apiVersion": "policy/v1",
@@ -429,17 +407,12 @@ class Api:
         tries
             How often it is sent at most; it is repeated only where that is safe.
         most_bytes
-            Of the response; 0: any.
+            Of the response, else `TooLong`; 0: any.
 
         Returns
         -------
         bytes
             The body of the response.
-
-        Raises
-        ------
-        TooLong, ApiError
-            See :mod:`fluxqueue.kube.errors`.
         """
         payload = body if body is None or isinstance(body, bytes) else orjson.dumps(body)
         verb = method.lower()
