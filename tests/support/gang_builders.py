@@ -15,7 +15,7 @@ from fluxqueue.queue.model.groups import GatheredGroup
 from fluxqueue.queue.model.sources.gang_sources import GangSource
 from fluxqueue.queue.model.sources.gathering import GangPods, gather_gang_of_source
 
-__all__ = ["gather", "pod_builder", "pods_of", "read_object", "served_kind"]
+__all__ = ["gather", "pod_builder", "pods_of", "read_object"]
 
 
 def pod_builder(
@@ -54,10 +54,3 @@ def gather(
     """Gather a gang ``default/x`` that got its row this long ago."""
     pods = GangPods(source, f"{source.kind} default/x", waiting, others)
     return gather_gang_of_source(pods, owner, EPOCH, EPOCH + timedelta(seconds=waited_s))
-
-
-def served_kind(source: GangSource) -> tuple[str, str, str]:
-    """Return apiVersion, kind and plural of the CRD of a source."""
-    assert source.resource is not None
-    resource = source.resource
-    return f"{resource.group}/{resource.versions[0]}", resource.kind, resource.plural
