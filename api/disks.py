@@ -18,15 +18,7 @@ Json = dict[str, Any]
 
 
 def conflicting_disk(spec: PodSpec, present: Iterable[PodSpec]) -> str:
-    """Return the name of a volume whose disk is used by another pod on the node; empty if there is none.
-
-    Parameters
-    ----------
-    spec
-        The pod to be placed.
-    present
-        The pods that are on the node.
-    """
+    """Return the name of a volume whose disk is used by another pod on the node; empty if there is none."""
     wanted = [volume for volume in spec.volumes or () if _names_a_disk(volume)]
     if not wanted:
         return ""

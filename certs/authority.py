@@ -70,11 +70,6 @@ class ServingNames:
 def service_names(service: str, namespace: str) -> ServingNames:
     """Return the DNS names of a Service; the API server uses ``<service>.<namespace>.svc``.
 
-    Parameters
-    ----------
-    service, namespace
-        Name and namespace of the Service.
-
     Returns
     -------
     ServingNames
@@ -95,11 +90,6 @@ def make_authority(name: str, now: dt.datetime, lifetime: dt.timedelta = AUTHORI
         The time, with a zone.
     lifetime
         The lifetime from ``now``.
-
-    Returns
-    -------
-    Pair
-        The authority's certificate and key.
     """
     key = ec.generate_private_key(ec.SECP256R1())
     subject = _subject(name)
@@ -127,11 +117,6 @@ def issue_leaf(
         The time, with a zone.
     lifetime
         The lifetime from ``now``; it never exceeds the authority's own.
-
-    Returns
-    -------
-    Pair
-        The leaf's certificate and key.
 
     Raises
     ------

@@ -59,11 +59,6 @@ class Fingerprint:
 def fingerprint(directory: Path) -> Fingerprint | None:
     """Return the identity of the files, cheap enough to be read every second.
 
-    Parameters
-    ----------
-    directory
-        The folder of the pair.
-
     Returns
     -------
     Fingerprint or None

@@ -86,11 +86,6 @@ def explain(
         What is guaranteed to its account, in words; empty: nothing.
     matcher
         What the matcher cannot do, in words; empty: nothing.
-
-    Returns
-    -------
-    str
-        The lines of the explanation.
     """
     facts = [
         ("Asked for", _asked(seen)),

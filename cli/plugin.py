@@ -78,11 +78,6 @@ VERBS: dict[str, Verb] = {
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the plugin.
 
-    Parameters
-    ----------
-    argv
-        Arguments; by default those of the process.
-
     Returns
     -------
     int

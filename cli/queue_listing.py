@@ -87,19 +87,7 @@ def cores_by_queue(jobs: Iterable[FluxJob]) -> dict[str, float]:
 def queue_rows(
     found: Sequence[FluxQueue], cores: Mapping[str, float] | None, now: datetime, *, wide: bool = False
 ) -> list[list[str]]:
-    """Return the cells of all queues, in the order of their names.
-
-    Parameters
-    ----------
-    found
-        The FluxQueues.
-    cores
-        Cores in use by queue; None: not known.
-    now
-        The present time.
-    wide
-        With all columns.
-    """
+    """Return the cells of all queues, in the order of their names."""
     return [_row(queue, cores, now, wide=wide, counted=queue in found) for queue in with_default(found)]
 
 

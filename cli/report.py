@@ -61,19 +61,7 @@ def report(
     out: TextIO,
     accounts: Callable[[], Sequence[FluxAccount]] = tuple,
 ) -> int:
-    """Print what was used, and what is left of the budgets of accounts where it is summed by account.
-
-    Parameters
-    ----------
-    source
-        Of the sums.
-    request
-        What is asked for.
-    out
-        Where it is printed.
-    accounts
-        Reads the accounts that the person may see.
-    """
+    """Print what was used, and what is left of the budgets of accounts where it is summed by account."""
     answer = source.report(request.parameters)
     groups: list[str] = answer["by"]
     rows: list[dict[str, Any]] = answer["rows"]

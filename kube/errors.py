@@ -224,11 +224,6 @@ def decode_error(status: int, body: bytes, *, action: str, retry_after: str | No
         Verb and object, for example ``patch Job default/lammps``.
     retry_after
         The header ``Retry-After``, if there is one.
-
-    Returns
-    -------
-    ApiError
-        An instance of the most specific class.
     """
     answer = _Status()
     with contextlib.suppress(msgspec.MsgspecError):

@@ -270,11 +270,6 @@ class Api:
             For example ``status``.
         field_manager
             Name under which the server records the changed fields.
-
-        Returns
-        -------
-        T
-            The object after the patch.
         """
         query = {"fieldManager": field_manager}
         part = f"{subresource} of " if subresource else ""
@@ -408,11 +403,6 @@ class Api:
             How often it is sent at most; it is repeated only where that is safe.
         most_bytes
             Of the response, else `TooLong`; 0: any.
-
-        Returns
-        -------
-        bytes
-            The body of the response.
         """
         payload = body if body is None or isinstance(body, bytes) else orjson.dumps(body)
         verb = method.lower()

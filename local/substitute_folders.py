@@ -60,11 +60,6 @@ def prune(root: Path) -> list[Path]:
     ----------
     root
         Their parent folder; folders without a note are kept.
-
-    Returns
-    -------
-    list of Path
-        The removed folders.
     """
     if not root.is_dir():
         return []

@@ -78,11 +78,6 @@ def hosts(identity: Identity, spec: MiniClusterSpec) -> list[str]:
         The owner of the pods.
     spec
         Their maximum number, and brokers that others start (``flux.bursting``).
-
-    Returns
-    -------
-    list of str
-        Short host names of the pods.
     """
     own = [identity.host(index) for index in range(spec.maximum)]
     bursting = spec.flux.bursting
@@ -120,11 +115,6 @@ def configuration(
         DNS domain of the Kubernetes cluster.
     guests
         True if users other than the brokers' may access the instance. Root always counts as its owner.
-
-    Returns
-    -------
-    str
-        TOML.
     """
     flux = spec.flux
     if flux.broker_config:

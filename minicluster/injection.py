@@ -52,18 +52,6 @@ def index_of(annotations: dict[str, str] | None) -> int | None:
 def host_name_problems(pod_spec: Spec, path: str) -> list[str]:
     """Return which fields give a broker another host name than the configured one, which would end it at
     once.
-
-    Parameters
-    ----------
-    pod_spec
-        The pod spec as decoded JSON.
-    path
-        Path of the pod spec, for the sentences.
-
-    Returns
-    -------
-    list of str
-        One sentence for each field.
     """
     problems = []
     if pod_spec.get("hostNetwork"):

@@ -77,11 +77,6 @@ def merge_template(base: dict[str, Any], over: dict[str, Any]) -> dict[str, Any]
     ----------
     base, over
         Decoded JSON; neither is changed.
-
-    Returns
-    -------
-    dict
-        A new object.
     """
     merged = dict(base)
     for key, value in over.items():

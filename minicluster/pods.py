@@ -53,15 +53,6 @@ def cluster_labels(identity: Identity) -> dict[str, str]:
 def pod_template(identity: Identity, spec: MiniClusterSpec, settings: InjectionSettings) -> Json:
     """Return the template of the brokers' pods, gated and with the settings of the injection.
 
-    Parameters
-    ----------
-    identity
-        The owner of the pods.
-    spec
-        A valid spec.
-    settings
-        Settings of the injection; carried as an annotation.
-
     Returns
     -------
     dict

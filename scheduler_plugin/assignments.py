@@ -57,11 +57,6 @@ class NodeAssignment:
 def assignment_of(pod: Pod) -> NodeAssignment | None:
     """Return the node to which a pod is to be bound.
 
-    Parameters
-    ----------
-    pod
-        The pod as the API server shows it.
-
     Returns
     -------
     NodeAssignment or None

@@ -113,17 +113,7 @@ def plan_claims(pod: Pod, node: Node, storage: Storage, taken: Collection[str] =
 
 
 def full_driver(pod: Pod, node: str, present: Iterable[Pod], storage: Storage) -> str:
-    """Return a CSI driver whose volume limit on a node the pod would exceed; empty if there is none.
-
-    Parameters
-    ----------
-    pod, node
-        The pod and the name of the node.
-    present
-        Pods on the node.
-    storage
-        Claims, volumes and StorageClasses.
-    """
+    """Return a CSI driver whose volume limit on a node the pod would exceed; empty if there is none."""
     limits = storage.drivers_on(node)
     if not limits:
         return ""

@@ -41,13 +41,6 @@ class Exemption(enum.StrEnum):
 def request_exemption(review: Review, settings: AdmissionSettings) -> Exemption | None:
     """Return why a request is exempt because of its requester or namespace.
 
-    Parameters
-    ----------
-    review
-        The review of a Job or Pod.
-    settings
-        Namespaces and identities.
-
     Returns
     -------
     Exemption or None

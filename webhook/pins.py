@@ -123,11 +123,6 @@ def node_of(meta: ObjectMeta) -> str:
     meta
         The pod's metadata, with the hostlist of its Job and, for an Indexed Job, its completion index.
 
-    Returns
-    -------
-    str
-        A node name.
-
     Raises
     ------
     Unpinnable
@@ -213,13 +208,6 @@ def assigned_to(meta: ObjectMeta) -> str | None:
 
 def pin(affinity: Affinity | None, node: str) -> list[Operation]:
     """Return operations that require this node in every term of the pod's node affinity.
-
-    Parameters
-    ----------
-    affinity
-        The affinity that the user wrote.
-    node
-        The node's name.
 
     Returns
     -------

@@ -21,13 +21,7 @@ _KINDS = {"Job": DependencyKind.JOB, "MiniCluster": DependencyKind.MINICLUSTER}
 
 
 def start_problems(kind: str, meta: ObjectMeta) -> Iterator[str]:
-    """Yield a sentence for each annotation that cannot be read, beginning with the annotation.
-
-    Parameters
-    ----------
-    kind, meta
-        Of the object.
-    """
+    """Yield a sentence for each annotation that cannot be read, beginning with the annotation."""
     if (text := meta.annotation(names.AFTER_ANNOTATION)) is not None:
         yield from (
             f"annotation {names.AFTER_ANNOTATION}: {problem}" for problem in _after(text, kind, meta.name)

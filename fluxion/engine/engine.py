@@ -153,11 +153,6 @@ class Engine:
             As flux-sched's option; ``ALL:core,ALL:node`` if None. It decides exploration weights under policy
             first.
 
-        Returns
-        -------
-        str
-            The new instance id.
-
         Raises
         ------
         InitError

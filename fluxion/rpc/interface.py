@@ -111,11 +111,6 @@ class Fluxion(ABC):
         nodes
             the graph as nodes; an empty sequence is a cluster without nodes.
 
-        Returns
-        -------
-        str
-            The new instance id.
-
         Raises
         ------
         InitError

@@ -49,19 +49,7 @@ class NodeSize:
 
 
 def write_configuration(machine: Machine, plane: Path, cni: Path, size: NodeSize) -> Path:
-    """Write all files of a machine, and return their folder.
-
-    Parameters
-    ----------
-    machine
-        The machine.
-    plane
-        Data folder of the control plane.
-    cni
-        Folder of the CNI plugins.
-    size
-        What its node offers.
-    """
+    """Write all files of a machine, and return their folder."""
     folder = machine.folder / "conf"
     (folder / "net.d").mkdir(parents=True, exist_ok=True)
     (folder / "sysctl").mkdir(exist_ok=True)

@@ -27,15 +27,6 @@ __all__ = ["label_for_pod"]
 def label_for_pod(jobspec: str, namespace: str, spec: PodSpec, cluster: ClusterContext) -> str | None:
     """Return the label of the slots that are for pods like this one; None if no slot is, or if the pod cannot
     be read.
-
-    Parameters
-    ----------
-    jobspec
-        Of the group.
-    namespace, spec
-        Of the pod.
-    cluster
-        Its claims.
     """
     try:
         slots = slots_for(jobspec, pod_needs(spec))

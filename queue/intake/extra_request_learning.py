@@ -37,15 +37,7 @@ class ExtraRequestLearner:
         """The allocation of each workload of which a pod was read."""
 
     def of(self, uid: str, namespace: str, row: Workload | None) -> Mapping[str, int]:
-        """Return what to request for each pod of a Job beyond its template, in the graph's units.
-
-        Parameters
-        ----------
-        uid, namespace
-            Of the Job.
-        row
-            Its row; None if it is new.
-        """
+        """Return what to request for each pod of a Job beyond its template, in the graph's units."""
         own = self._learned.of(uid)
         # a former leader learned it, from pods that are gone
         if own is None and row is not None and row.requeues:

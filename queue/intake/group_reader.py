@@ -189,15 +189,7 @@ class GroupReader:
         return [pod for pod in self._waiting(key) if self._ledger.by_uid(pod.metadata.uid) is None]
 
     def membership(self, pod: Pod, row: Workload | None) -> Membership:
-        """Return whether a pod is matched with its group.
-
-        Parameters
-        ----------
-        pod
-            As it is now.
-        row
-            Its own row; None if it has none.
-        """
+        """Return whether a pod is matched with its group."""
         key = self._caches.group_of(pod)
         if key is None:
             return _ALONE

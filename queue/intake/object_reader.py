@@ -87,17 +87,7 @@ class ObjectReader:
         self._known.forget_ended()
 
     def read(self, uid: str, row: Workload | None, changes: IntakeChanges) -> None:
-        """Read the object of a workload, and add what it comes to.
-
-        Parameters
-        ----------
-        uid
-            Of the Job or Pod.
-        row
-            Its row; None if it is new.
-        changes
-            To which the result is added.
-        """
+        """Read the object of a workload, and add what it comes to."""
         if row is not None and row.state is not State.PENDING:
             self._read_allocated(row, changes)
             return
@@ -121,15 +111,7 @@ class ObjectReader:
             changes.endings.append(ending_of(row, obj, grouped=self._is_grouped(uid, row), job=owning))
 
     def describe(self, uid: str, row: Workload | None) -> NewWorkload | None:
-        """Describe an object; None if there is none, it is not the queue's, or it is matched with a group.
-
-        Parameters
-        ----------
-        uid
-            Of the Job or Pod.
-        row
-            Its row; None if it is new.
-        """
+        """Describe an object; None if there is none, it is not the queue's, or it is matched with a group."""
         job = self._caches.jobs.get_by_uid(uid)
         if job is not None:
             return self._describe_job(job, row)

@@ -33,17 +33,7 @@ class Resolution:
 
 
 def resolve(submission: Submission, cluster: ClusterContext, workload: WorkloadContext) -> Resolution:
-    """Return the parts of a submission.
-
-    Parameters
-    ----------
-    submission
-        As its object says it.
-    cluster
-        Queues, priorities and defaults.
-    workload
-        Its row and overrides, if it has any.
-    """
+    """Return the parts of a submission."""
     queue = resolve_queue(submission, cluster, workload)
     duration = resolve_duration(submission, queue.value, workload.overrides)
     priority = resolve_priority(submission, queue.value, cluster, workload.overrides)

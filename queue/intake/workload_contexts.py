@@ -17,15 +17,6 @@ def workload_context(uid: str, row: Workload | None, caches: Caches) -> Workload
 
     The queue holds a workload whose release the API server refused again and again. An edit of the object
     ends that hold, unless a person holds the workload in its FluxJob.
-
-    Parameters
-    ----------
-    uid
-        Of the object.
-    row
-        Its row; None if it is new.
-    caches
-        The cluster.
     """
     fluxjob = caches.fluxjob_of(uid)
     if row is None and fluxjob is None:

@@ -157,15 +157,7 @@ def time_left_s(context: MiniClusterContext, now: datetime) -> float | None:
 
 
 def status_of(context: MiniClusterContext, now: datetime) -> MiniClusterStatus:
-    """Return the status that a MiniCluster should show.
-
-    Parameters
-    ----------
-    context
-        The MiniCluster and what belongs to it.
-    now
-        Time of what has just changed.
-    """
+    """Return the status that a MiniCluster should show."""
     minicluster, workload, allocation = context.minicluster, context.workload, context.allocation
     before = minicluster.status
     brokers = _brokers(context)

@@ -140,13 +140,6 @@ class Preparations:
     async def prepare(self, job: Job, allocation: Allocation) -> None:
         """Write what the pods of a Flux cluster need before it is released; nothing for other Jobs.
 
-        Parameters
-        ----------
-        job
-            As it is about to be released.
-        allocation
-            Its nodes by rank.
-
         Raises
         ------
         PreparationFailed

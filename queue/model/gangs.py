@@ -27,13 +27,6 @@ __all__ = ["gang_size"]
 def gang_size(workload: Workload, allocation: Allocation, pod_of: Callable[[str], Pod | None]) -> int:
     """Return how many pods of an allocation are bound together.
 
-    Parameters
-    ----------
-    workload, allocation
-        As they are now.
-    pod_of
-        Returns the pod of a uid, or None.
-
     Returns
     -------
     int

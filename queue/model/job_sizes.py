@@ -52,34 +52,14 @@ class JobPods:
 
 
 def may_grow_by(pods: JobPods, now: datetime, given_up_at: datetime | None) -> int:
-    """Return by how many pods a Job would grow if there were room.
-
-    Parameters
-    ----------
-    pods
-        Of the Job.
-    now
-        The time.
-    given_up_at
-        When it last gave up pods; None: never.
-    """
+    """Return by how many pods a Job would grow if there were room."""
     if pods.waiting or (given_up_at is not None and now < given_up_at + REST):
         return 0
     return max(min(pods.full - pods.parallelism, pods.left - pods.active, MOST_GROWN), 0)
 
 
 def next_parallelism(pods: JobPods, fits: int, now: datetime) -> int:
-    """Return how many pods of a Job are to run at once; its present parallelism if nothing is to change.
-
-    Parameters
-    ----------
-    pods
-        Of the Job.
-    fits
-        By how many pods it can grow now.
-    now
-        The time.
-    """
+    """Return how many pods of a Job are to run at once; its present parallelism if nothing is to change."""
     if pods.waiting_since is not None and now >= pods.waiting_since + PATIENCE:
         return min(max(pods.active - pods.waiting, pods.least), pods.parallelism)
     return pods.parallelism + fits

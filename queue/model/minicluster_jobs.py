@@ -274,13 +274,6 @@ class FluxPods:
 def flux_pods(job: Job, minicluster: MiniCluster | None) -> FluxPods:
     """Return the pods of a Job as the queue matches them; of a Job that is no Flux cluster, those of its
     template.
-
-    Parameters
-    ----------
-    job
-        As it is now.
-    minicluster
-        The MiniCluster that it belongs to, if any.
     """
     template = job.spec.template
     pods = FluxPods(template.spec)

@@ -271,17 +271,6 @@ def device_needs(
 ) -> DeviceNeeds:
     """Return what the claims of a pod require.
 
-    Parameters
-    ----------
-    spec
-        Of the pod or of its template.
-    namespace
-        Of the pod and its claims.
-    devices
-        Of the cluster at present.
-    of_group
-        Those of its claims that are its PodGroup's.
-
     Raises
     ------
     InvalidRequest

@@ -145,17 +145,7 @@ def room_wanted(spec: PodSpec) -> dict[str, int]:
 
 
 def room_left(node: Node, present: Collection[Pod], resources: Iterable[str]) -> dict[str, int]:
-    """Return what pods leave free of a node, in the units of `room_wanted`.
-
-    Parameters
-    ----------
-    node
-        As it is now.
-    present
-        Pods that are on it.
-    resources
-        The resources to return.
-    """
+    """Return what pods leave free of a node, in the units of `room_wanted`."""
     allocatable = node.status.allocatable or {}
     left = {resource: _capacity(resource, allocatable) for resource in resources}
     for pod in present:

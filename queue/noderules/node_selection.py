@@ -20,15 +20,7 @@ _NAME: Final = "metadata.name"
 
 
 def selects(spec: PodSpec, name: str, labels: Mapping[str, str]) -> bool:
-    """True if the nodeSelector and the required node affinity of a pod admit a node.
-
-    Parameters
-    ----------
-    spec
-        Of the pod or its template.
-    name, labels
-        Of the node.
-    """
+    """True if the nodeSelector and the required node affinity of a pod admit a node."""
     if spec.node_selector and any(labels.get(key) != value for key, value in spec.node_selector.items()):
         return False
     required = ((spec.affinity or {}).get("nodeAffinity") or {}).get(_REQUIRED)

@@ -158,15 +158,6 @@ def claims_of(spec: PodSpec) -> list[str]:
 def volume_needs(spec: PodSpec, namespace: str, storage: Storage) -> VolumeNeeds:
     """Return what the volumes of a pod require.
 
-    Parameters
-    ----------
-    spec
-        Of the pod or of its template.
-    namespace
-        Of the pod and its claims.
-    storage
-        The volumes of the cluster at present.
-
     Raises
     ------
     InexpressibleConstraint

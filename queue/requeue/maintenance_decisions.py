@@ -140,15 +140,7 @@ def evictions_for(
 def useless_graces(
     evicting: Iterable[tuple[Workload, Allocation]], evicted: Mapping[str, str], now: datetime
 ) -> dict[WorkloadId, str]:
-    """Return the preempted work in its grace on nodes whose maintenance has begun, each with that.
-
-    Parameters
-    ----------
-    evicting
-        Workloads that free their nodes, with their allocations.
-    evicted, now
-        As for `evictions_for`.
-    """
+    """Return the preempted work in its grace on nodes whose maintenance has begun, each with that."""
     on_nodes = (
         (workload, next((slot.node for slot in allocation.open_slots if slot.node in evicted), None))
         for workload, allocation in evicting

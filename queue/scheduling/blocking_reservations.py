@@ -77,13 +77,6 @@ class BlockingReservations:
         reservation keeps out.
 
         Work with rules about other pods is left out: these rules may be what keeps it from starting.
-
-        Parameters
-        ----------
-        changes
-            Reasons of the cycle so far.
-        held
-            Reservations in the graph.
         """
         refined: list[ReasonChange] = []
         probes = _MOST_PROBES if held else 0

@@ -67,13 +67,7 @@ class Summary(msgspec.Struct, frozen=True, omit_defaults=False):
 
 
 def summarise(ran: Sequence[SimulatedJob], nodes: int, *, cycles: int, seconds: float) -> Summary:
-    """Return the figures of jobs that have all ended.
-
-    Parameters
-    ----------
-    nodes
-        Of the machine.
-    """
+    """Return the figures of jobs that have all ended."""
     first, last = ran[0].job.submit_s, ran[-1].job.submit_s
     window = max(last - first, 1)
     busy = sum(_mean_nodes(each) * max(0, min(each.end_s, last) - max(each.start_s, first)) for each in ran)

@@ -74,13 +74,6 @@ def edits_of(fluxjob: FluxJob, overrides: SpecOverrides = NO_OVERRIDES) -> dict[
     their values.
 
     A FluxJob whose annotation is missing or cannot be read counts as acknowledged: nothing is guessed.
-
-    Parameters
-    ----------
-    fluxjob
-        As it is now.
-    overrides
-        Those of its workload's row.
     """
     spec = editable_spec(fluxjob)
     acknowledged = _acknowledgement_of(fluxjob)

@@ -101,19 +101,7 @@ def conflicts_of(
     live: Iterable[tuple[Workload, Allocation]],
     nodes: Collection[str],
 ) -> Iterator[str]:
-    """Yield what is in the way of a reservation, each in a sentence.
-
-    Parameters
-    ----------
-    booked
-        The reservation.
-    others
-        All reservations by name.
-    live
-        Workloads that hold nodes, with their allocations.
-    nodes
-        The nodes of the cluster.
-    """
+    """Yield what is in the way of a reservation, each in a sentence."""
     if not booked.times:
         return
     if booked.missing:

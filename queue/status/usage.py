@@ -29,15 +29,6 @@ def usage_by(
 ) -> dict[str, WorkUsage]:
     """Count by name; a workload counts for each of its names, and a node once for each name with an open slot
     on it.
-
-    Parameters
-    ----------
-    names_of
-        The queues or accounts of a workload.
-    workloads
-        Those of the queue that have not ended.
-    live
-        Those that hold nodes, with their allocations.
     """
     pending: dict[str, int] = {}
     running: dict[str, int] = {}

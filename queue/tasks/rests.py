@@ -47,13 +47,6 @@ class Rests(Generic[K]):
     def rests(self, key: K, size: int) -> bool:
         """True if an object rests, so that it has its turn later. If it does not, its turn begins, and it
         rests after that.
-
-        Parameters
-        ----------
-        key
-            Of the object.
-        size
-            The number of its pods or slots.
         """
         rest_s = size * self._of_pod_s
         if rest_s < _SHORT_S:

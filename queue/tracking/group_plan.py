@@ -163,15 +163,7 @@ def _place(
 
 
 def conclude_group(size: int, seen: SeenPods) -> tuple[State, Outcome, str]:
-    """Return how a group of this size ends whose slots have all ended.
-
-    Parameters
-    ----------
-    size
-        The number of its slots.
-    seen
-        The pods that had one.
-    """
+    """Return how a group of this size ends whose slots have all ended."""
     phases = seen.former + Counter(seen.phases.values())
     succeeded, failed = phases["Succeeded"], phases["Failed"]
     if succeeded and (succeeded >= size or succeeded == phases.total()):

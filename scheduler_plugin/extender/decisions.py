@@ -59,15 +59,7 @@ class Decider:
         caches.nodes.add_handler(self._reserved.apply_node)
 
     def filter(self, pod: Pod, names: Sequence[str]) -> FilterResult:
-        """Return which of these nodes a pod may have.
-
-        Parameters
-        ----------
-        pod
-            The pod in its latest known state.
-        names
-            The nodes that kube-scheduler found feasible.
-        """
+        """Return which of these nodes a pod may have."""
         try:
             assignment = released_assignment(pod)
         except InvalidAssignment as error:

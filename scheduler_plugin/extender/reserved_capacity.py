@@ -163,13 +163,6 @@ class ReservedCapacity:
     def excluded(self, pod: Pod, nodes: Collection[str]) -> set[str]:
         """Return the nodes that a pod may not have, because it would take reserved capacity.
 
-        Parameters
-        ----------
-        pod
-            Any pod that is to be scheduled.
-        nodes
-            The nodes that it could have otherwise.
-
         Raises
         ------
         InvalidRequest
