@@ -30,10 +30,10 @@ from fluxqueue.queue.simulator.forecasts import forecast, forecast_table, under
 from fluxqueue.queue.simulator.metrics import Summary, summarise
 from fluxqueue.queue.simulator.options import (
     UsageError,
+    add_options,
     check_options,
     discipline_of,
     levels_named,
-    parser_of_command,
     trace_of,
     with_rules,
 )
@@ -48,13 +48,22 @@ from fluxqueue.queue.simulator.traces import Trace
 
 __all__ = ["main"]
 
+_EXAMPLES = """examples:
+  fluxqueue simulate --model lublin --jobs 50000 --nodes 256 --load 0.85 \\
+      --policy fcfs --policy easy --seed 1 --json out.json
+  fluxqueue simulate --trace SDSC-SP2.swf --policy easy --policy conservative:100 --pictures pictures/
+  fluxqueue simulate --jobs 2000 --nodes 64 --overestimate 2:5
+  fluxqueue simulate --jobs 5000 --nodes 64 --load 1.5 --policy easy \\
+      --account physics=3 --account biology=1:10 --half-life 24
+  fluxqueue simulate --from-cluster --policy conservative --add-nodes 10
+"""
 _DAY_S = 86_400
 _HALF_LIFE_H = 168
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command; return 0, or 2 if the command line or the trace is invalid."""
-    options = parser_of_command().parse_args(argv)
+    options = _parser().parse_args(argv)
     if options.from_cluster:
         return _forecast_cluster(options)
     try:
@@ -199,3 +208,17 @@ def _draw(folder: Path, trace: Trace, results: dict[str, Sequence[SimulatedJob]]
             ran, trace.nodes, until, f"{name}: jobs on nodes, framed if they had a reservation"
         )
         (folder / f"occupancy-{name.replace(':', '-')}.svg").write_text(chart, encoding="utf-8")
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="fluxqueue simulate",
+        description=(
+            "Run the queue's policies and its matcher over a workload, on a virtual clock, "
+            "and compare what they come to."
+        ),
+        epilog=_EXAMPLES,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    add_options(parser)
+    return parser

@@ -23,23 +23,14 @@ from fluxqueue.queue.simulator.traces import Trace
 
 __all__ = [
     "UsageError",
+    "add_options",
     "check_options",
     "discipline_of",
     "levels_named",
-    "parser_of_command",
     "trace_of",
     "with_rules",
 ]
 
-_EXAMPLES = """examples:
-  fluxqueue simulate --model lublin --jobs 50000 --nodes 256 --load 0.85 \\
-      --policy fcfs --policy easy --seed 1 --json out.json
-  fluxqueue simulate --trace SDSC-SP2.swf --policy easy --policy conservative:100 --pictures pictures/
-  fluxqueue simulate --jobs 2000 --nodes 64 --overestimate 2:5
-  fluxqueue simulate --jobs 5000 --nodes 64 --load 1.5 --policy easy \\
-      --account physics=3 --account biology=1:10 --half-life 24
-  fluxqueue simulate --from-cluster --policy conservative --add-nodes 10
-"""
 _LOADS = (0.001, 1000.0)
 _LARGEST_FACTOR = 10_000
 
@@ -177,17 +168,8 @@ def _prioritised(trace: Trace, texts: Sequence[str]) -> Trace:
     return replace(trace, jobs=tuple(jobs))
 
 
-def parser_of_command() -> argparse.ArgumentParser:
-    """Return the parser of the command line."""
-    parser = argparse.ArgumentParser(
-        prog="fluxqueue simulate",
-        description=(
-            "Run the queue's policies and its matcher over a workload, on a virtual clock, "
-            "and compare what they come to."
-        ),
-        epilog=_EXAMPLES,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
+def add_options(parser: argparse.ArgumentParser) -> None:
+    """Give a parser the options."""
     _add_work_options(parser)
     _add_machine_options(parser)
     _add_account_options(parser)
@@ -206,7 +188,6 @@ def parser_of_command() -> argparse.ArgumentParser:
         metavar="DIR",
         help="draw utilisation, waits by size and the first day's occupancy (SVG)",
     )
-    return parser
 
 
 def _add_rule_options(parser: argparse.ArgumentParser) -> None:
