@@ -210,6 +210,14 @@ class FluxJob(PartialObject, frozen=True):
     """A FluxJob."""
 
     trimmed_annotations: ClassVar[tuple[str, ...]] = ("metadata",)
+    shared_parts: ClassVar[tuple[str, ...]] = ("metadata.labels", "metadata.annotations")
+    shared_texts: ClassVar[tuple[str, ...]] = (
+        "metadata",
+        "metadata.owner_references",
+        "spec.object_ref",
+        "spec",
+        "status",
+    )
 
     metadata: ObjectMeta = ObjectMeta()
     spec: FluxJobSpec = FluxJobSpec()

@@ -67,6 +67,19 @@ class Job(PartialObject, frozen=True):
 
     trimmed_annotations: ClassVar[tuple[str, ...]] = ("metadata", "spec.template.metadata")
     compact_specs: ClassVar[tuple[str, ...]] = ("spec.template.spec",)
+    longest_affinity: ClassVar[int] = 0
+    shared_parts: ClassVar[tuple[str, ...]] = (
+        "metadata.annotations",
+        "spec.template.metadata.annotations",
+        "spec.template.spec.containers",
+        "spec.template.spec.node_selector",
+        "spec.template.spec.scheduling_gates",
+        "spec.template.spec.tolerations",
+        "spec.template.spec.volumes",
+        "status.conditions",
+    )
+    shared_texts: ClassVar[tuple[str, ...]] = ("metadata", "spec", "spec.template.spec")
+    shared_labels: ClassVar[tuple[str, ...]] = ("spec.template.metadata.labels", "metadata.labels")
 
     metadata: ObjectMeta = ObjectMeta()
     spec: JobSpec = JobSpec()

@@ -9,7 +9,8 @@ is the one place where text of the API server becomes ours. The webhook has a de
 nothing. It stores no text, and its patches must repeat what its user wrote. Annotations that nobody reads are
 dropped from what people of a namespace create (`fluxqueue.api.annotations`), what else is too much of an
 object is dropped too (`fluxqueue.api.objectsizes`), and a long affinity is kept as text
-(`fluxqueue.api.storedjson`). Only what is kept is cleaned: to replace a million characters takes a second.
+(`fluxqueue.api.storedjson`). What objects have in common is kept once (`fluxqueue.api.sharedparts`). Only
+what is kept is cleaned: to replace a million characters takes a second.
 """
 
 from __future__ import annotations
@@ -35,7 +36,8 @@ from fluxqueue.api.objectsizes import (
     bounded_spec,
     too_long,
 )
-from fluxqueue.api.storedjson import plain, stored
+from fluxqueue.api.sharedparts import share
+from fluxqueue.api.storedjson import LONG, plain, stored
 from fluxqueue.api.texts import has_controls, without_controls
 from fluxqueue.kube.errors import Undecodable
 from fluxqueue.kube.kinds import Key, T
@@ -164,8 +166,8 @@ def _kept(decoded: S, of: type[S], *, controls: bool, size: int) -> S:
 
 
 def _trimmed(decoded: S, size: int) -> S:
-    """Return the same object without what nobody reads or what is too much,
-    and with long affinities as text.
+    """Return the same object without what nobody reads or what is too much, with long affinities as text,
+    and with parts that it shares with others.
     """
     metadata, specs, bounded = _parts_to_trim(cast("Hashable", type(decoded)))
     for path in metadata:
@@ -176,7 +178,8 @@ def _trimmed(decoded: S, size: int) -> S:
         parent = owner(decoded)
         spec = getattr(parent, name)
         if spec.affinity:
-            msgspec.structs.force_setattr(spec, "affinity", stored(spec.affinity))
+            longest = getattr(decoded, "longest_affinity", LONG)
+            msgspec.structs.force_setattr(spec, "affinity", stored(spec.affinity, longest))
         if size > MOST_OF_SPEC:
             msgspec.structs.force_setattr(parent, name, bounded_spec(spec))
     for owner, name in bounded if size > MOST_OF_SPEC else ():
@@ -185,6 +188,7 @@ def _trimmed(decoded: S, size: int) -> S:
     most = getattr(decoded, "most_bytes", size)
     if size > most and (problem := too_long(decoded, most)):
         raise msgspec.ValidationError(problem)
+    share(decoded)
     return decoded
 
 

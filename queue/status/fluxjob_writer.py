@@ -196,7 +196,7 @@ class FluxJobWriter:
         workload = self._ledger.by_uid(change.obj.spec.object_ref.uid)
         if workload is None:
             return
-        _share_text(change.obj, workload)
+        _share_texts(change.obj, workload)
         if change.new is not None and workload.id in self._created:
             self._created[workload.id] = change.new.metadata
         if change.kind is ChangeKind.DELETED:
@@ -257,7 +257,7 @@ class FluxJobWriter:
             return await self._create(workload, wanted)
         meta = present.metadata if present is not None else self._created[workload_id]
         if present is not None:
-            _share_text(present, workload)
+            _share_texts(present, workload)
         again_s = await self._correct_spec(present, workload) if present is not None else None
         if present is not None and present.status == wanted:
             if again_s is None and present.metadata.owner_references:
@@ -428,9 +428,12 @@ def _owner(api_version: str, kind: str, name: str, uid: str) -> dict[str, Any]:
     return {"apiVersion": api_version, "kind": kind, "name": name, "uid": uid, "controller": False}
 
 
-def _share_text(fluxjob: FluxJob, workload: Workload) -> None:
-    """Have a FluxJob refer to the request of its row, if it is the same:
-    it may have many kilobytes, and one copy is enough.
+def _share_texts(fluxjob: FluxJob, workload: Workload) -> None:
+    """Have a FluxJob refer to the texts of its row that it has too:
+    a request may have many kilobytes, and one copy is enough.
     """
-    if fluxjob.spec.jobspec == workload.jobspec and fluxjob.spec.jobspec is not workload.jobspec:
-        msgspec.structs.force_setattr(fluxjob.spec, "jobspec", workload.jobspec)
+    spec, ref = fluxjob.spec, fluxjob.spec.object_ref
+    for struct, name in ((spec, "jobspec"), (fluxjob.status, "message"), (ref, "uid"), (ref, "name")):
+        text = getattr(workload, name)
+        if getattr(struct, name) == text and getattr(struct, name) is not text:
+            msgspec.structs.force_setattr(struct, name, text)

@@ -16,6 +16,7 @@ from typing import Any, TypeVar
 import msgspec
 
 from fluxqueue.api.fluxjobs import Outcome, Reason, State
+from fluxqueue.api.sharedparts import one_text
 from fluxqueue.fluxion.messages import NodeShare
 from fluxqueue.queue.model.jobspecs import labels_of
 from fluxqueue.queue.model.prices import Rates
@@ -133,7 +134,7 @@ def workload_of(row: Row) -> Workload:
         generation=row["generation"],
         state=State(row["state"]),
         reason=Reason(row["reason"]),
-        message=row["message"],
+        message=one_text(row["message"]),
         submitted_at=row["submitted_at"],
         promised_at=row.get("promised_at"),
         allocated_at=row["allocated_at"],

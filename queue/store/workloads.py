@@ -15,6 +15,7 @@ from operator import attrgetter
 from msgspec import UNSET
 
 from fluxqueue.api.fluxjobs import Reason, State
+from fluxqueue.api.sharedparts import one_text
 from fluxqueue.queue.model.changes import Ending, Eviction, ReasonChange, Requeue, SlotWrites, Withdrawal
 from fluxqueue.queue.model.records import (
     UNREAD,
@@ -145,7 +146,8 @@ class Workloads(Writes):
         written = [latest[workload] for workload in _ids(rows)]
         return Delta(
             workload_updates=tuple(
-                WorkloadUpdate(id=each.workload, reason=each.reason, message=each.message) for each in written
+                WorkloadUpdate(id=each.workload, reason=each.reason, message=one_text(each.message))
+                for each in written
             )
         )
 

@@ -113,7 +113,7 @@ async def test_what_is_said_of_idle_work_is_shown_while_it_runs_and_is_so(
         assert status(memory)["state"] == "Running"
 
 
-async def test_a_fluxjob_and_its_row_have_one_copy_of_the_request(
+async def test_a_fluxjob_and_its_row_have_one_copy_of_their_texts(
     memory: MemoryApi, ledger: RecordingLedger, events: RecordedEvents
 ) -> None:
     caches = managed_caches(memory)
@@ -126,6 +126,8 @@ async def test_a_fluxjob_and_its_row_have_one_copy_of_the_request(
         shown = caches.fluxjobs.get("default", NAME)
     assert shown is not None
     assert shown.spec.jobspec is waiting.jobspec
+    assert shown.status.message is waiting.message
+    assert shown.spec.object_ref.uid is waiting.uid
 
 
 @pytest.mark.usefixtures("writer")
