@@ -149,7 +149,7 @@ class TimeLimits:
         self._report(workload, "TimeLimitNear", warning_message(workload, end_at))
 
     async def _store(self, workload: Workload, now: datetime, idle: str = "") -> None:
-        stored = await self._ledger.set_time_limit(workload.id, now, idle)
+        stored = await self._ledger.set_time_limit(workload, now, idle)
         if stored is None:
             return
         reach(CrashPoint.TIME_LIMIT_STORED)

@@ -42,6 +42,8 @@ from fluxqueue.queue.model.records import (
 )
 from fluxqueue.queue.model.requeue_states import REMEMBERED
 from fluxqueue.queue.model.spending import Spending, members_of
+from fluxqueue.queue.model.states import LIVE
+from fluxqueue.queue.model.time_limits import is_suspended_soon
 from fluxqueue.queue.store.account_use import AccountUse
 from fluxqueue.queue.store.deltas import Delta
 from fluxqueue.queue.store.errors import Unstorable
@@ -229,18 +231,28 @@ class Ledger(LedgerReleases, LedgerEvictions):
         if changes:
             await self._change(set_requeue_states, changes)
 
-    async def set_time_limit(self, workload_id: WorkloadId, at: datetime, idle: str) -> Workload | None:
+    async def set_time_limit(self, started: Workload, at: datetime, idle: str) -> Workload | None:
         """Store that a workload is ended since a time, at its limit or because it was idle (in words);
-        return it, None if it is gone. What else was stored of it until then stays, such as its grace.
+        return it. What else was stored of it until then stays, such as its grace. None if it is gone, waits
+        again or is to, or was started again since.
         """
+        stored: list[WorkloadId] = []
 
-        async def set_requeue_states(epoch: Epoch, ids: Sequence[WorkloadId]) -> Delta:
-            rows = filter(None, map(self.get, ids))
-            states = {row.id: structs.replace(row.requeue_state, time_limit=at, idle=idle) for row in rows}
+        async def set_requeue_states(epoch: Epoch, workload_id: WorkloadId) -> Delta:
+            row = self.get(workload_id)
+            states = {}
+            if (
+                row is not None
+                and row.state in LIVE
+                and row.started_at == started.started_at
+                and not is_suspended_soon(row)
+            ):
+                states[row.id] = structs.replace(row.requeue_state, time_limit=at, idle=idle)
+            stored[:] = states
             return await self._store.set_requeue_states(epoch, states)
 
-        await self._change(set_requeue_states, [workload_id])
-        return self.get(workload_id)
+        await self._change(set_requeue_states, started.id)
+        return self.get(started.id) if stored else None
 
     async def end_graces(self, ids: Collection[WorkloadId]) -> list[WorkloadId]:
         """Have the graces of preempted work end now; return of which. What goes on by now keeps its state."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import timedelta
 from typing import Any, cast
 
@@ -272,3 +273,20 @@ async def test_work_that_is_idle_is_ended_as_at_its_limit() -> None:
         await bench.limits.end_idle(bench.row, "idle since noon")
         await until(lambda: bench.deadline() is not None)
     assert (bench.stored, bench.recorder.events) == (True, ["TimeLimit"])
+
+
+@pytest.mark.parametrize(
+    "meanwhile",
+    [
+        {"state": State.PENDING, "started_at": None, "jobid": None},
+        {"state": State.DRAINING, "reason": Reason.PREEMPTED},
+        {"started_at": EPOCH + timedelta(seconds=40)},
+    ],
+)
+async def test_work_that_stops_or_started_again_meanwhile_is_not_ended(meanwhile: dict[str, Any]) -> None:
+    bench = Bench(a_row(), 61, jobs=[JOB])
+    bench.ledger.put(replace(bench.row, **meanwhile), an_allocation(["n0", "n1"]))
+    await bench.limits._store(bench.row, bench.ledger.now)
+    row = bench.ledger.get(bench.row.id)
+    assert row is not None
+    assert (row.requeue_state.time_limit, bench.recorder.events) == (None, [])
