@@ -115,7 +115,8 @@ class Ledger(LedgerReleases, LedgerEvictions):
             # due again: the next release of each finds its own work
             self._released_stored(list(self._released))
             states = await self._store.owner_requeue_states(self.clock() - REMEMBERED)
-            self.load_contents(contents, states)
+            for _ in self.loading_contents(contents, states):
+                await asyncio.sleep(0)
             while self.tell_loaded(_TOLD_AT_ONCE):
                 await asyncio.sleep(0)
             self.in_doubt.clear()

@@ -11,7 +11,7 @@ sweep finds it.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 from itertools import groupby
@@ -45,6 +45,31 @@ from fluxqueue.queue.store.waiting_requests import WaitingRequests
 __all__ = ["LedgerState", "Listener", "TableContents"]
 
 _REMEMBERED_ENDED = 1_000
+_PART = 2_000
+"""Rows that are loaded before others get a turn."""
+_CONTENTS = (
+    "requests",
+    "owner_requeue_states",
+    "_workloads",
+    "_by_uid",
+    "_by_group",
+    "_described",
+    "_allocations",
+    "_remnants",
+    "_pairs",
+    "_stale_pairs",
+    "_by_jobid",
+    "_ends",
+    "_pending",
+    "_evicting",
+    "_given_back",
+    "_ended",
+    "_unreleased",
+    "_reservations",
+    "_first_starts",
+    "_freed",
+)
+"""What is loaded."""
 
 log = structlog.get_logger()
 
@@ -341,29 +366,33 @@ class LedgerState:
         """Forget everything, and hold these rows instead;
         the listeners are to be told (`tell_loaded`) of the workloads of before and after.
         """
-        self._live = None
-        known = self._workloads.keys()
-        self._workloads, self._by_uid, self._by_group, self._described = {}, {}, {}, {}
-        self._pending, self._evicting, self._unreleased, self._ended = set(), set(), set(), {}
-        self._given_back = set()
-        self.requests = WaitingRequests()
-        for workload in contents.workloads:
-            self._put_workload(workload)
-        self._allocations, self._remnants, self._by_jobid, self._pairs = {}, {}, {}, {}
-        self._stale_pairs.clear()
-        self._ends = PlannedEndIndex()
-        for allocation in contents.allocations:
-            self._put_allocation(allocation)
-        self._reservations = {each.workload: each for each in contents.reservations}
-        self._first_starts = {each.workload: each.first_start for each in contents.reservations}
-        self.owner_requeue_states = OwnerRequeueStates()
+        for _ in self.loading_contents(contents, owner_requeue_states):
+            pass
+
+    def loading_contents(
+        self, contents: TableContents, owner_requeue_states: Iterable[tuple[RequeueState, datetime]]
+    ) -> Iterator[None]:
+        """Do so, and yield after each part of the rows; until the end, this copy is the one of before."""
+        fresh = LedgerState(self.clock, self.wall)
+        fresh.added_priority, fresh._first = self.added_priority, self._first
         for requeue_state, at in owner_requeue_states:
-            self.owner_requeue_states.record(requeue_state, at)
-        for workload in contents.workloads:
-            self.owner_requeue_states.note_taken(workload)
-        self._freed = Freed()
+            fresh.owner_requeue_states.record(requeue_state, at)
+        for number, workload in enumerate(contents.workloads, start=1):
+            fresh._put_workload(workload)
+            fresh.owner_requeue_states.note_taken(workload)
+            if number % _PART == 0:
+                yield
+        for number, allocation in enumerate(contents.allocations, start=1):
+            fresh._put_allocation(allocation)
+            if number % _PART == 0:
+                yield
+        fresh._reservations = {each.workload: each for each in contents.reservations}
+        fresh._first_starts = {each.workload: each.first_start for each in contents.reservations}
+        self._untold = [*(self._workloads.keys() | fresh._workloads.keys()).union(self._untold)]
+        for name in _CONTENTS:
+            setattr(self, name, getattr(fresh, name))
+        self._live = None
         self.spending.stale = True
-        self._untold = [*(known | self._workloads.keys()).union(self._untold)]
 
     def tell_loaded(self, most: int) -> bool:
         """Call the listeners for some of what was loaded; return True if there is more.
@@ -371,6 +400,7 @@ class LedgerState:
         """
         told = self._untold[-most:]
         del self._untold[-most:]
+        self.reprioritise(told)  # what is added may have changed while they were loaded
         _call(self._listeners, told)
         return bool(self._untold)
 

@@ -13,7 +13,7 @@ from support.queue_builders import a_workload
 from fluxqueue.api.fluxjobs import Reason, State
 from fluxqueue.queue.model.records import Allocation, FluxionJobId, Workload, WorkloadId
 from fluxqueue.queue.store.deltas import AllocationUpdate, Delta, WorkloadUpdate
-from fluxqueue.queue.store.ledger_state import LedgerState, TableContents
+from fluxqueue.queue.store.ledger_state import _CONTENTS, LedgerState, TableContents
 
 IDS = st.integers(1, 4)
 STEPS = st.lists(
@@ -110,3 +110,38 @@ def test_work_that_drains_to_wait_again_is_found_with_its_allocation() -> None:
         )
     )
     assert state.evicting() == []
+
+
+def test_rows_are_loaded_in_parts_and_nobody_sees_some_of_them() -> None:
+    state = LedgerState(lambda: START)
+    state.apply(Delta(workloads=tuple(work(number) for number in range(1, 4))))
+    rows = [work(number) for number in range(3, 10_000)]
+    parts, seen = 0, set()
+    for _ in state.loading_contents(TableContents(rows, [], []), []):
+        parts += 1
+        seen.add(len(state.all()))
+        state.added_priority = lambda row: int(row.id == 7)
+    assert (parts, seen) == (4, {3})
+    assert (len(state.all()), state.by_uid("uid-1")) == (9_997, None)
+    told: list[WorkloadId] = []
+    state.subscribe(told.append)
+    while state.tell_loaded(1_000):
+        pass
+    assert sorted(told) == list(range(1, 10_000))
+    assert state.pending()[0].id == 7, "what is added to priorities changed while they were loaded"
+
+
+def test_each_container_of_the_copy_is_loaded_or_named_as_not() -> None:
+    others = {
+        "clock",
+        "wall",
+        "spending",
+        "added_priority",
+        "_live",
+        "_untold",
+        "_listeners",
+        "_slot_listeners",
+        "_order_listeners",
+        "_first",
+    }
+    assert vars(LedgerState(lambda: START)).keys() == {*_CONTENTS, *others}
