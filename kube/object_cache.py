@@ -67,7 +67,9 @@ class ObjectCache(Generic[T]):
         self._objects: dict[Key, T] = {}
         self._by_uid: dict[str, T] = {}
         self._indexers: dict[str, Callable[[T], Iterable[Hashable]]] = {}
-        self._indexes: dict[str, dict[Hashable, dict[Key, T]]] = {}
+        self._indexes: dict[str, dict[Hashable, T | dict[Key, T]]] = {}
+        """A value that only one object has leads to that: a dict for each would take as much as the
+        object."""
         self._handlers: list[Callable[[Change[T]], None]] = []
 
     def __len__(self) -> int:
@@ -118,13 +120,35 @@ class ObjectCache(Generic[T]):
         KeyError
             There is no index of that name.
         """
-        return [*self._indexes[name].get(value, {}).values()]
+        found = self._indexes[name].get(value)
+        if found is None:
+            return []
+        return [*found.values()] if isinstance(found, dict) else [found]
 
     def add_handler(self, handler: Callable[[Change[T]], None]) -> None:
         """Call ``handler`` for every future change, and now for each object in the cache, as ADDED."""
-        self._handlers.append(handler)
-        for obj in [*self._objects.values()]:
-            self._call(handler, Change(ChangeKind.ADDED, None, obj))
+        for _ in self.adding_handler(handler):
+            pass
+
+    def adding_handler(self, handler: Callable[[Change[T]], None]) -> Iterator[None]:
+        """Do what `add_handler` does in parts, each of some hundred objects;
+        between two of them other work may go on, and objects may change.
+        """
+        untold = dict(self._objects)
+
+        def told(change: Change[T]) -> None:
+            if untold.pop(_key(change.obj), None) is None:
+                handler(change)
+            elif change.new is not None:
+                handler(Change(ChangeKind.ADDED, None, change.new))
+
+        self._handlers.append(told)
+        for number, key in enumerate([*untold], start=1):
+            if (obj := untold.pop(key, None)) is not None:
+                self._call(handler, Change(ChangeKind.ADDED, None, obj))
+            if number % _PART == 0:
+                yield
+        self._handlers[self._handlers.index(told)] = handler
 
     def apply(self, obj: T) -> None:
         """Store an object that was created or changed; the version that is already stored is ignored."""
@@ -186,14 +210,22 @@ class ObjectCache(Generic[T]):
         for name, values in self._indexers.items():
             index = self._indexes[name]
             for value in self._values(values, obj):
-                index[value].pop(key)
-                if not index[value]:
+                found = index[value]
+                if isinstance(found, dict):
+                    del found[key]
+                if not isinstance(found, dict) or not found:
                     del index[value]
 
     def _index(self, name: str, key: Key, obj: T) -> None:
         index = self._indexes[name]
         for value in self._values(self._indexers[name], obj):
-            index.setdefault(value, {})[key] = obj
+            found = index.get(value)
+            if found is None:
+                index[value] = obj
+            elif isinstance(found, dict):
+                found[key] = obj
+            else:
+                index[value] = {_key(found): found, key: obj}
 
     def _values(self, values: Callable[[T], Iterable[Hashable]], obj: T) -> set[Hashable]:
         """Return the values under which an object is indexed.

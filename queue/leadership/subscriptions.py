@@ -88,14 +88,14 @@ class Source:
     owner
         The class of what knows of the changes.
     add
-        Has the owner call one more handler.
+        Has the owner call one more handler; where that takes long, each step of what it returns does a part.
     handlers
         Methods of the parts that are told.
     """
 
     name: str
     owner: type[Any]
-    add: Callable[[Any, Handler], None]
+    add: Callable[[Any, Handler], Iterator[None] | None]
     handlers: tuple[Handler, ...]
 
 
@@ -103,7 +103,7 @@ def _kind(
     name: str, cache: Callable[[Caches], ObjectCache[T]], *handlers: Callable[[Any, Change[T]], None]
 ) -> Source:
     """Return the objects of a kind as a source."""
-    return Source(name, Caches, lambda caches, handler: cache(caches).add_handler(handler), handlers)
+    return Source(name, Caches, lambda caches, handler: cache(caches).adding_handler(handler), handlers)
 
 
 SOURCES = (
@@ -317,10 +317,10 @@ def subscribe(*parts: object) -> None:
 
 def subscribing(*parts: object) -> Iterator[None]:
     """Do as `subscribe`, one handler after another, so that the caller can let others go on in between:
-    a cache tells a new handler of each of its objects.
+    a cache tells a new handler of each of its objects, some hundred at a time.
     """
     for source, owner, handler in told(*parts):
-        source.add(owner, handler)
+        yield from source.add(owner, handler) or ()
         yield
 
 

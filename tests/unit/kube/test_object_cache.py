@@ -54,6 +54,52 @@ def test_an_object_is_added_modified_and_deleted_once_each() -> None:
     assert len(store) == 0
 
 
+def test_a_handler_is_told_in_parts_of_what_is_there_and_of_each_change_once() -> None:
+    store: ObjectCache[Pod] = ObjectCache()
+    for number in range(1_000):
+        store.apply(pod(f"p{number}"))
+    told: list[Change[Pod]] = []
+    parts = store.adding_handler(told.append)
+    next(parts)
+    first = len(told)
+    assert 0 < first <= 200
+    store.remove(pod("p0"))
+    store.apply(pod("p1", 2))
+    store.remove(pod("p997"))
+    store.apply(pod("p998", 2))
+    store.apply(pod("p999", uid="another"))
+    store.apply(pod("new"))
+    seen = [(change.kind.value, change.obj.metadata.name) for change in told[first:]]
+    assert seen == [
+        ("DELETED", "p0"),
+        ("MODIFIED", "p1"),
+        ("ADDED", "p998"),
+        ("ADDED", "p999"),
+        ("ADDED", "new"),
+    ]
+    assert sum(1 for _ in parts) < 6
+    added = [change.obj for change in told if change.kind is ChangeKind.ADDED]
+    assert len(added) == len({each.metadata.uid for each in added}) == 1_000
+    store.apply(pod("p2", 2))
+    assert told[-1].kind is ChangeKind.MODIFIED
+
+
+def test_an_index_has_each_of_one_or_several_objects_until_it_goes() -> None:
+    store: ObjectCache[Pod] = ObjectCache()
+    store.add_index("node", by_node)
+    for name in ("x", "y", "z"):
+        store.apply(pod(name, node="n1"))
+        store.apply(pod(f"{name}-alone", node=f"of-{name}"))
+    for gone in ("y", "x", "z"):
+        names = {each.metadata.name for each in store.by_index("node", "n1")}
+        assert gone in names
+        assert [each.metadata.name for each in store.by_index("node", f"of-{gone}")] == [f"{gone}-alone"]
+        store.remove(pod(gone, 2))
+        store.remove(pod(f"{gone}-alone", 2))
+        assert {each.metadata.name for each in store.by_index("node", "n1")} == names - {gone}
+    assert store._indexes == {"node": {}}
+
+
 def test_a_state_that_is_already_known_is_no_change() -> None:
     store: ObjectCache[Pod] = ObjectCache()
     store.apply(pod("x"))
