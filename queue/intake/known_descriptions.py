@@ -7,7 +7,7 @@ changes and never change one. Flux clusters are always described.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from fluxqueue.api.hostports import open_ports
 from fluxqueue.api.jobs import Job
@@ -61,6 +61,8 @@ class KnownDescriptions:
         self._ledger = ledger
         self._budgets = budgets
         self._known: dict[str, tuple[DescribedFrom, int]] = {}
+        self._usual: tuple[object, ...] = ()
+        """What is equal for nearly every Job is kept once."""
 
     def covers(self, made_from: DescribedFrom) -> bool:
         """True if this Job was described from the same, and the ledger has stored what came of it."""
@@ -78,8 +80,12 @@ class KnownDescriptions:
         template = made_from.job.spec.template
         if template.spec.volumes or template.spec.resource_claims or any(open_ports(template.spec)):
             self._known.pop(new.uid, None)
+            return
+        if made_from.others == self._usual:
+            made_from = replace(made_from, others=self._usual)
         else:
-            self._known[new.uid] = made_from, hash(new)
+            self._usual = made_from.others
+        self._known[made_from.job.metadata.uid] = made_from, hash(new)
 
     def forget_ended(self) -> None:
         """Forget Jobs that do not wait any more."""

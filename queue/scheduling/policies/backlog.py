@@ -11,7 +11,6 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections.abc import Collection, Iterable, Iterator
 from datetime import UTC, datetime
-from functools import lru_cache
 from operator import itemgetter
 from typing import TypeVar
 
@@ -20,7 +19,7 @@ import numpy.typing as npt
 
 from fluxqueue.queue.model.records import Workload, WorkloadId
 from fluxqueue.queue.model.users import user_of
-from fluxqueue.queue.scheduling.policies.demands import FOREVER_S, amounts_of, demand_of
+from fluxqueue.queue.scheduling.policies.demands import FOREVER_S, amounts_of, demand_of, interned
 from fluxqueue.queue.scheduling.policies.request_kinds import Column, Kind, RequestKinds, SlotSize
 
 __all__ = ["FIRST", "PART", "Backlog", "Key", "first_of", "key_of", "work_before"]
@@ -53,14 +52,6 @@ def first_of(priority: int) -> Key:
     return (-priority, FIRST[1], 0)
 
 
-@lru_cache(maxsize=4_096)
-def _interned(amounts: tuple[tuple[str, int], ...]) -> tuple[tuple[str, int], ...]:
-    """Return equal amounts as one value: a backlog has many shapes that request the same for another
-    duration.
-    """
-    return amounts
-
-
 def _parts(items: list[_Item]) -> Iterator[list[_Item]]:
     return (items[first : first + PART] for first in range(0, len(items), PART))
 
@@ -82,7 +73,6 @@ class Backlog:
         self._by_id: dict[WorkloadId, Key] = {}
         self._table = np.zeros((_COLUMNS, _FIRST_CAPACITY), dtype=np.int64)
         self._families: dict[str, int] = {}
-        self._family_texts: dict[int, str] = {}
         self._next_family = 0
         self._groups: dict[str, int] = {}
         self._next_group = 0
@@ -139,7 +129,7 @@ class Backlog:
 
     def family_text(self, position: int) -> str:
         """Return the family of the workload at a position, as all backlogs name it."""
-        return self._family_texts[self.request_kind(position)[0]]
+        return demand_of(self._workloads[position].jobspec).family
 
     def family_number(self, family: str) -> int | None:
         """Return the number of a family in `request_kinds`; None if no workload has it."""
@@ -304,11 +294,10 @@ class Backlog:
             demand = demand_of(workload.jobspec)
             if (family := self._families.get(demand.family)) is None:
                 family = self._families[demand.family] = self._next_family
-                self._family_texts[family] = demand.family
                 self._next_family += 1
                 if demand.group:
                     self._slot_sizes[family] = self._group_number(demand.group), demand.amounts
-            amounts = _interned(tuple(sorted(amounts_of(workload.jobspec).items())))
+            amounts = interned(tuple(sorted(amounts_of(workload.jobspec).items())))
             known = self._shapes[workload.shape] = (len(self._shapes), family, demand.count, amounts)
             self._amounts.clear()
         number, family, count, _ = known
@@ -343,7 +332,6 @@ class Backlog:
         self._amounts.clear()
         used = {family for _, family, _, _ in self._shapes.values()}
         self._families = {text: family for text, family in self._families.items() if family in used}
-        self._family_texts = {family: text for text, family in self._families.items()}
         self._slot_sizes = {family: size for family, size in self._slot_sizes.items() if family in used}
         used_groups = {group for group, _ in self._slot_sizes.values()}
         self._groups = {text: group for text, group in self._groups.items() if group in used_groups}

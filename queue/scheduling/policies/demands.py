@@ -16,7 +16,8 @@ import sys
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from functools import lru_cache
+from typing import Any, TypeVar
 
 import orjson
 
@@ -27,7 +28,9 @@ from fluxqueue.queue.model.moldable import started_pods
 from fluxqueue.queue.model.records import Workload
 from fluxqueue.queue.model.remembered import remembered
 
-__all__ = ["FOREVER_S", "Demand", "amounts_of", "demand_of", "held_amounts", "known_amounts"]
+__all__ = ["FOREVER_S", "Demand", "amounts_of", "demand_of", "held_amounts", "interned", "known_amounts"]
+
+_Amounts = TypeVar("_Amounts", bound=tuple[Any, ...])
 
 FOREVER_S = 1 << 40
 """Duration of work without an end: longer than any other."""
@@ -35,8 +38,8 @@ _LARGEST = 1 << 62
 """Largest figure in a column."""
 _GROUPED = frozenset({"constraints", "reservation"})
 """Attributes that a request in a group may have."""
-_LONGEST = 512
-"""Of a family that is kept as it is: each waiting workload with other rules is a family of its own."""
+_DIGEST_BYTES = 16
+"""Each waiting workload with other rules is a family, and a group, of its own: their texts are not kept."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,7 +49,7 @@ class Demand:
     Attributes
     ----------
     family
-        The request without its count and its duration, as canonical JSON; a digest of it if that is long.
+        Digest of the request without its count and its duration.
     count
         Slots, or nodes.
     group
@@ -104,11 +107,13 @@ def demand_of(jobspec: str) -> Demand:
         if least:
             system = {**system, MIN_PODS: least}
     except (orjson.JSONDecodeError, KeyError, TypeError, AttributeError, ValueError):
-        return Demand(_short(jobspec.encode()), 1)
+        return Demand(_digest(jobspec.encode()), 1)
     family = _text([resources, system])
     plain = None if levels or least or not _GROUPED.issuperset(system) else _without_amounts(resources)
     return (
-        Demand(family, count) if plain is None else Demand(family, count, _text([plain[0], system]), plain[1])
+        Demand(family, count)
+        if plain is None
+        else Demand(family, count, _text([plain[0], system]), interned(plain[1]))
     )
 
 
@@ -134,15 +139,23 @@ def _without_amounts(resources: Sequence[Any]) -> tuple[list[dict[str, Any]], tu
     return [{**top, "with": [{**member, "count": 1} for member in members]}], tuple(amounts)
 
 
+@lru_cache(maxsize=4_096)
+def interned(amounts: _Amounts) -> _Amounts:
+    """Return equal amounts as one value: a backlog has many shapes that request the same of other nodes or
+    for another duration.
+    """
+    return amounts
+
+
 def _text(parts: list[Any]) -> str:
-    return _short(orjson.dumps(parts, option=orjson.OPT_SORT_KEYS))
+    return _digest(orjson.dumps(parts, option=orjson.OPT_SORT_KEYS))
 
 
-def _short(text: bytes) -> str:
-    """Return the one copy of a text, or of its digest: all who keep a demand as long as its work waits share
+def _digest(text: bytes) -> str:
+    """Return the one copy of the digest of a text: all who keep a demand as long as its work waits share
     it.
     """
-    return sys.intern(text.decode() if len(text) <= _LONGEST else hashlib.sha256(text).hexdigest())
+    return sys.intern(hashlib.blake2b(text, digest_size=_DIGEST_BYTES).hexdigest())
 
 
 def _labelled(resource: Mapping[str, Any]) -> bool:

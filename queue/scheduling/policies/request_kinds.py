@@ -104,13 +104,16 @@ class RequestKinds:
             numbers = self._of_group.places(group)
             sizes = [self._sizes[family][1] for family in self.families[numbers].tolist()]
             amounts: Column = np.array(sizes, dtype=np.int64).reshape(len(numbers), resources).T.copy()
-            members = self._members[group] = _Members(
-                numbers, self.counts[numbers], self.durations[numbers], amounts
-            )
+            members = _Members(numbers, self.counts[numbers], self.durations[numbers], amounts)
+            if len(numbers) > _FEW:
+                self._members[group] = members
         return members
 
 
 _ALONE: SlotSize = (-1, ())
+_FEW = 8
+"""Members of a group that are not kept: of very many small groups, the columns would take half a kilobyte
+each."""
 
 
 class _ByValue:
@@ -118,10 +121,12 @@ class _ByValue:
 
     def __init__(self, column: Column) -> None:
         self._order: Column = np.argsort(column, kind="stable")
-        values, firsts = np.unique(column[self._order], return_index=True)
-        self._parts = dict(zip(values.tolist(), map(slice, firsts, [*firsts[1:], len(column)]), strict=True))
+        self._values, firsts = np.unique(column[self._order], return_index=True)
+        self._firsts = np.append(firsts, len(column))
 
     def places(self, value: int) -> Column:
         """Return the places of a value, ascending."""
-        found: Column = self._order[self._parts.get(value, slice(0))]
+        at = int(np.searchsorted(self._values, value))
+        known = at < len(self._values) and self._values[at] == value
+        found: Column = self._order[self._firsts[at] : self._firsts[at + 1]] if known else self._order[:0]
         return found

@@ -43,9 +43,8 @@ def test_equal_families_and_groups_are_one_text_in_memory() -> None:
 
 
 def test_a_family_takes_little_memory_however_long_the_request_is() -> None:
-    assert len(demand_of(request(1, 500)).family) == 64
-    assert len(demand_of("[" * 5_000).family) == 64
-    assert "node-2" in demand_of(request(1, 3)).family
+    for text in (request(1, 500), request(1, 3), "[" * 5_000):
+        assert len(demand_of(text).family) == 32
 
 
 def sized(cores: int, **placement: Any) -> str:
