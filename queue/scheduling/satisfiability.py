@@ -15,9 +15,10 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from itertools import zip_longest
 from operator import le
+from typing import TypeVar
 
 import structlog
 
@@ -33,9 +34,11 @@ from fluxqueue.queue.scheduling.node_shapes import NodeShapes
 from fluxqueue.queue.scheduling.policies.demands import Demand, demand_of
 from fluxqueue.queue.store.ledger import Ledger
 
-__all__ = ["SatisfiabilityCache"]
+__all__ = ["SatisfiabilityCache", "in_namespace_turns"]
 
 log = structlog.get_logger()
+
+_T = TypeVar("_T")
 
 _FOR_NOW = (Reason.WAITING_FOR_NODES, Reason.RESERVATION)
 _QUESTIONS = 200
@@ -141,7 +144,8 @@ class SatisfiabilityCache:
             unknown.values(), key=lambda pair: (pair[0].group, pair[0].amounts, pair[0].count), reverse=True
         )
         began_s = time.perf_counter()
-        for number, (demand, workload) in enumerate(_in_turns(largest_first), start=1):
+        in_turns = in_namespace_turns(largest_first, lambda pair: pair[1].namespace)
+        for number, (demand, workload) in enumerate(in_turns, start=1):
             if not number % _PART:
                 await asyncio.sleep(0)
             failed = self._fails.get(demand.family)
@@ -235,9 +239,9 @@ class SatisfiabilityCache:
         return self._needed_shapes.get(shape, ()) if shape in self.unsatisfiable else ()
 
 
-def _in_turns(asked: Sequence[tuple[Demand, Workload]]) -> list[tuple[Demand, Workload]]:
-    """Return what is to be asked, one of each namespace after the other."""
-    by_namespace: dict[str, list[tuple[Demand, Workload]]] = {}
-    for each in asked:
-        by_namespace.setdefault(each[1].namespace, []).append(each)
+def in_namespace_turns(items: Iterable[_T], namespace: Callable[[_T], str]) -> list[_T]:
+    """Return all items, one of each namespace after the other."""
+    by_namespace: dict[str, list[_T]] = {}
+    for each in items:
+        by_namespace.setdefault(namespace(each), []).append(each)
     return [each for turn in zip_longest(*by_namespace.values()) for each in turn if each is not None]

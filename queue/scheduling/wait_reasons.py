@@ -7,9 +7,11 @@ general reason once, while they have none. Several sources then refine the reaso
 from __future__ import annotations
 
 import re
+import time
 from collections.abc import Collection, Container, Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 from itertools import chain, compress, islice
+from operator import attrgetter
 
 from fluxqueue.api.fluxjobs import Reason, State
 from fluxqueue.api.fluxqueues import Provision
@@ -30,7 +32,7 @@ from fluxqueue.queue.scheduling.outages import Outages
 from fluxqueue.queue.scheduling.policies.disciplines import Discipline
 from fluxqueue.queue.scheduling.policies.passes import HeldReservation, waiting_reason
 from fluxqueue.queue.scheduling.policies.refusals import EXPLAINED
-from fluxqueue.queue.scheduling.satisfiability import SatisfiabilityCache
+from fluxqueue.queue.scheduling.satisfiability import SatisfiabilityCache, in_namespace_turns
 from fluxqueue.queue.scheduling.unsatisfiable_reasons import NO_PRESENT_NODE, UnsatisfiableReasons
 from fluxqueue.queue.scheduling.why_not import WhyNot
 from fluxqueue.queue.store.ledger import Ledger
@@ -43,6 +45,10 @@ _MOST_TOLD = 10_000
 """Workloads that get the reason in a cycle that they wait for a limit."""
 _MOST_GENERAL = 5_000
 """Workloads that get a general reason in a cycle: each is refined in some steps, of 20 µs in all."""
+_COMPARED_AT_ONCE = 4_096
+_LONGEST_COMPARED_S = 0.25
+"""Workloads that are compared with changed nodes at a time, and after which time the rest is left to the next
+cycle."""
 
 
 class WaitReasons:
@@ -84,7 +90,8 @@ class WaitReasons:
         self._never: set[WorkloadId] = set()
         """Work that is told that no present node could hold it."""
         self._nodes_version = -1
-        self._nodes_changed = False
+        self._uncompared: list[WorkloadId] = []
+        """Work that is still to be compared with the nodes of that version, the first of it last."""
         self._limited: set[WorkloadId] = set()
         self._told_limit: set[WorkloadId] = set()
         """Work that was found to be told of its limit (`_is_told`), unchanged since."""
@@ -197,26 +204,33 @@ class WaitReasons:
         """After a change of nodes, explain again what is told that it never fits and does, and what never
         fits and is not told so.
 
-        Most of it is not matched, since something smaller was refused before it. Return True if some of it is
-        left for the next cycle.
+        Most of it is not matched, since something smaller was refused before it. A cycle compares a part, of
+        each namespace in turn. Return True if some is left for the next cycle.
         """
-        if not self._nodes_changed and self._nodes_version == self._satisfiability.version:
+        if self._nodes_version != self._satisfiability.version:
+            self._nodes_version = self._satisfiability.version
+            backlogs = self._backlogs.by_queue.items()
+            waiting = [each for queue, backlog in backlogs if queue not in match_policies for each in backlog]
+            waiting = in_namespace_turns(waiting, attrgetter("namespace"))
+            self._uncompared = [each.id for each in reversed(waiting)]
+        until = time.perf_counter() + _LONGEST_COMPARED_S
+        while self._uncompared:
+            part = self._uncompared[-_COMPARED_AT_ONCE:]
+            left = await self._satisfiability.check(part[::-1])
+            self._uncompared[-_COMPARED_AT_ONCE:] = [each for each in part if each in left]
+            self._unexplained |= {
+                each for each in part if each not in left and self._is_told_wrong(each, match_policies)
+            }
+            if left or time.perf_counter() > until:
+                break
+        return bool(self._uncompared)
+
+    def _is_told_wrong(self, workload_id: WorkloadId, match_policies: Container[str]) -> bool:
+        """True if work waits that never fits and is not told so, or the other way round."""
+        row = self._ledger.get(workload_id) if workload_id in self._backlogs else None
+        if row is None or row.queue in match_policies:
             return False
-        self._nodes_version = self._satisfiability.version
-        waiting = [
-            each
-            for queue, backlog in self._backlogs.by_queue.items()
-            if queue not in match_policies
-            for each in backlog
-        ]
-        self._nodes_changed = bool(
-            await self._satisfiability.check(list({each.shape: each.id for each in waiting}.values()))
-        )
-        never = self._satisfiability.unsatisfiable
-        self._unexplained |= {
-            each.id for each in waiting if (each.shape in never) is not (each.id in self._never)
-        }
-        return self._nodes_changed
+        return (row.shape in self._satisfiability.unsatisfiable) is not (workload_id in self._never)
 
     def _collect(self, cycle: Cycle, held: Mapping[WorkloadId, HeldReservation]) -> list[ReasonChange]:
         """The reasons of the round: limits first, then the matcher's answers, reservations,

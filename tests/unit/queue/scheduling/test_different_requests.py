@@ -5,22 +5,24 @@ and the same starts and reasons as if all were asked.
 from __future__ import annotations
 
 import random
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Collection
 from dataclasses import replace
 from decimal import Decimal
 
 import msgspec
 import pytest
-from support.builders import make_node
+from support.builders import make_job, make_node
 from support.matcher_questions import MatcherQuestions
 from support.queue_bench import Bench, a_machine, job
+from support.queue_builders import a_job, around
 
 from fluxqueue.api.fluxjobs import Outcome, Reason, State
 from fluxqueue.api.fluxqueues import Policy
 from fluxqueue.api.nodes import Node
+from fluxqueue.queue.intake.describe import describe_job
 from fluxqueue.queue.model.changes import Ending
 from fluxqueue.queue.model.jobspecs import SizedPods, jobspec_of, shape_of
-from fluxqueue.queue.model.records import NewWorkload
+from fluxqueue.queue.model.records import NewWorkload, WorkloadId
 from fluxqueue.queue.scheduling import satisfiability, wait_reasons
 from fluxqueue.queue.scheduling.policies.refusals import EXPLAINED
 
@@ -157,3 +159,46 @@ async def test_what_is_told_of_work_far_behind_follows_the_nodes(bench: Bench) -
         Reason.UNSATISFIABLE,
         Reason.WAITING_FOR_NODES,
     )
+
+
+def unlike(number: int) -> NewWorkload:
+    """A Job of one pod with other nodes than any other number, one of which is there."""
+    values = {"key": "kubernetes.io/hostname", "operator": "In", "values": ["n0", f"absent-{number}"]}
+    required = {"nodeSelectorTerms": [{"matchExpressions": [values]}]}
+    affinity = {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": required}}
+    builder = make_job(f"unlike-{number}").cpu("5").with_("spec.template.spec.affinity", affinity)
+    held = builder.suspended().annotation("fluxqueue/suspended-by", "webhook")
+    described = describe_job(a_job(held), around())
+    assert described is not None
+    return replace(described, uid=f"unlike-{number}")
+
+
+async def test_after_a_change_of_nodes_a_cycle_compares_a_part_of_what_waits(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(satisfiability, "_QUESTIONS", 20)
+    monkeypatch.setattr(wait_reasons, "_COMPARED_AT_ONCE", 30)
+    compared: list[int] = []
+    check = satisfiability.SatisfiabilityCache.check
+
+    async def counted(
+        cache: satisfiability.SatisfiabilityCache, workloads: Collection[WorkloadId]
+    ) -> set[WorkloadId]:
+        compared.append(len(workloads))
+        return await check(cache, workloads)
+
+    reasons = bench.scheduler._phases._reasons
+    await bench.submit(*(unlike(number) for number in range(200)))
+    await bench.cycle()
+    while reasons._uncompared:
+        await bench.cycle()
+    monkeypatch.setattr(satisfiability.SatisfiabilityCache, "check", counted)
+    bench.nodes.apply(msgspec.convert(make_node("more").uid("more").build(), Node))
+    await bench.cycle()
+    assert sum(compared) <= 60, "of 200, as many as have an answer at once"
+    assert len(reasons._uncompared) >= 140
+    cycles = 1
+    while reasons._uncompared:
+        await bench.cycle()
+        cycles += 1
+    assert sum(compared) <= 2 * 200 + 30 * cycles, "each once, its reason too, and what was left of a part"
