@@ -7,6 +7,7 @@ serves the simulator, which knows no pods.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence, Set
+from contextlib import AbstractContextManager, nullcontext
 from typing import Protocol
 
 from fluxqueue.fluxion.messages import NodeShare
@@ -45,6 +46,10 @@ class MatchRules(Protocol):
         """
         ...
 
+    def without(self, workloads: Iterable[WorkloadId]) -> AbstractContextManager[None]:
+        """Leave out the pods of running workloads, and their slots that wait for pods, meanwhile."""
+        ...
+
     def violation(self, workload: Workload, shares: Sequence[NodeShare]) -> str:
         """Return why the workload may not have these nodes; empty if it may."""
         ...
@@ -78,6 +83,10 @@ class NoMatchRules:
     def constrained(self, workload: Workload) -> tuple[str, str]:
         """Return the request as it is."""
         return workload.jobspec, ""
+
+    def without(self, workloads: Iterable[WorkloadId]) -> AbstractContextManager[None]:
+        """Leave out nothing: no pod is known."""
+        return nullcontext()
 
     def violation(self, workload: Workload, shares: Sequence[NodeShare]) -> str:
         """Return nothing: every node is admitted."""

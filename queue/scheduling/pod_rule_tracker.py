@@ -14,7 +14,8 @@ indexed.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import replace
 
 from fluxqueue.api.fluxjobs import Reason, State
@@ -127,6 +128,25 @@ class PodRuleTracker:
             else (with_admitted_nodes(workload.jobspec, admitted), "")
         )
 
+    @contextmanager
+    def without(self, workloads: Iterable[WorkloadId]) -> Iterator[None]:
+        """Leave out the pods of running workloads, and their slots that wait for pods, meanwhile."""
+        left = list[PlacedPod]()
+        for workload_id in workloads:
+            pods = self._placed()
+            workload, allocation = self._ledger.get(workload_id), self._ledger.allocation(workload_id)
+            if workload is not None and allocation is not None:
+                bound = [each.metadata.uid for each in self._pods_of(workload, allocation)]
+                for uid in (*bound, *self._slot_names.get(workload_id, ())):
+                    if (placed := pods.get(uid)) is not None:
+                        left.append(placed)
+                        pods.drop(uid)
+        try:
+            yield
+        finally:
+            for placed in left:
+                self._placed().put(placed)
+
     def violation(self, workload: Workload, shares: Iterable[NodeShare]) -> str:
         """Return why a workload may not have these nodes, as a sentence; empty if it may."""
         return self._admitted(workload).problem(nodes_of_pods(shares), self._topology())
@@ -233,6 +253,14 @@ class PodRuleTracker:
     def _awaited(self, workload: Workload, allocation: Allocation) -> Counter[str]:
         """How many slots on each node still wait for a bound pod."""
         slots = Counter(slot.node for slot in allocation.open_slots if slot.label != SERVICES_SLOT)
+        return slots - Counter(
+            pod.spec.node_name
+            for pod in self._pods_of(workload, allocation)
+            if pod.spec.node_name and not pod.terminal
+        )
+
+    def _pods_of(self, workload: Workload, allocation: Allocation) -> list[Pod]:
+        """The pods that exist for the slots of a workload."""
         if workload.release_mode is ReleaseMode.POD:
             pods = [self._caches.pods.get_by_uid(workload.uid)]
         elif workload.release_mode is ReleaseMode.GROUP:
@@ -243,9 +271,7 @@ class PodRuleTracker:
                 for pod in self._caches.pods_of_job(workload.uid)
                 if job_served_by(pod) is None and self._ledger.by_uid(pod.metadata.uid) is None
             ]
-        return slots - Counter(
-            pod.spec.node_name for pod in pods if pod is not None and pod.spec.node_name and not pod.terminal
-        )
+        return [pod for pod in pods if pod is not None]
 
     def _put_slots(self, workload: Workload, slots: Counter[str]) -> None:
         self._drop_slots(workload.id)

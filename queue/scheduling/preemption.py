@@ -447,12 +447,14 @@ class Preemptor:
     async def _preempt_for(
         self, attempt: Attempt, victims: Sequence[PreemptionCandidate], who: _Rules, standing: Standing
     ) -> bool:
-        """Evict the victims, or have them give pods back, unless the workload would start without that;
-        return True if anything changed.
+        """Evict the victims, or have them give pods back, unless the workload would start without that, or
+        would not start even then; return True if anything changed.
         """
-        if await self._trials.nodes(attempt, NOTHING_GONE, standing):
+        first, elastic, trials = attempt.workload, who.elastic, self._trials
+        if await trials.nodes(attempt, NOTHING_GONE, standing) or await trials.in_vain(
+            attempt, elastic.gone(victims), standing
+        ):
             return await self._withdraw(who.abandoned)
-        first, elastic = attempt.workload, who.elastic
         given, evictions = elastic.given_back(attempt, victims)
         log.info(
             "workload.preempting",

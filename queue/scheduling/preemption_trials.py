@@ -123,11 +123,15 @@ class PreemptionTrials:
             chosen: tuple[PreemptionCandidate, ...] = end.value
             return chosen
 
-    async def nodes(self, attempt: Attempt, victims: Gone, standing: Standing) -> frozenset[str]:
+    async def nodes(
+        self, attempt: Attempt, victims: Gone, standing: Standing, *, chosen: bool = False
+    ) -> frozenset[str]:
         """Return the nodes that the workload of the attempt and those before it would get without the
         victims; none if it would not start.
 
-        What is given back in part counts against limits until it is gone.
+        What is given back in part counts against limits until it is gone. What the work has to be near may be
+        among several victims, and some of them may help although all do not. So rules that only then admit no
+        node do not count before the victims are ``chosen``.
         """
         reservations = standing.reservations
         own = [each.id for each in (*attempt.ahead, attempt.workload) if each.id in reservations]
@@ -136,7 +140,7 @@ class PreemptionTrials:
             *(workload_id for workload_id in reservations if self._yields(workload_id, attempt.workload)),
         }
         quotas = standing.quotas.without([*(each.workload for each in victims.allocations), *aside])
-        jobspecs = {each.id: self._request_of(each) for each in (*attempt.ahead, attempt.workload)}
+        jobspecs = self._requests(attempt, victims, chosen=chosen)
         if not jobspecs[attempt.workload.id]:
             return frozenset()
         asked = [
@@ -171,6 +175,29 @@ class PreemptionTrials:
         ):
             return frozenset()
         return frozenset(nodes).union(*before)
+
+    async def in_vain(self, attempt: Attempt, victims: Gone, standing: Standing) -> bool:
+        """True if rules about other pods keep the work from starting without the victims that were chosen."""
+        return self._ruled(attempt) and not await self.nodes(attempt, victims, standing, chosen=True)
+
+    def _ruled(self, attempt: Attempt) -> bool:
+        return any(map(self._rules.applies_to, (*attempt.ahead, attempt.workload)))
+
+    def _requests(self, attempt: Attempt, victims: Gone, *, chosen: bool) -> dict[WorkloadId, str]:
+        """The requests of the work and of what is before it, as they are matched once the victims are gone.
+
+        Where rules keep the work off all nodes now, it has no reservation, and others would take the nodes of
+        victims that end one after the other. So it gets none.
+        """
+        works = (*attempt.ahead, attempt.workload)
+        if not self._request_of(attempt.workload):
+            return {attempt.workload.id: ""}
+        gone = victims.allocations if self._ruled(attempt) else ()
+        with self._rules.without([each.workload for each in gone]):
+            then = {each.id: self._request_of(each) for each in works}
+        if then[attempt.workload.id] or chosen or len(gone) < 2:
+            return then
+        return {each.id: self._request_of(each) for each in works}  # a part of these victims may be enough
 
     def _request_of(self, workload: Workload) -> str:
         """The request as it would be matched now; empty if rules about other pods admit no node."""

@@ -428,6 +428,7 @@ PROMISES: Mapping[str, tuple[str, ...]] = {
         f"{_PREEMPTION}::test_a_victim_that_never_stops_does_not_end_preemption_for_others",
         f"{_PREEMPTING}::test_free_nodes_next_to_victims_stay_reserved_while_they_drain",
         f"{_PREEMPTING}::test_no_work_is_evicted_for_work_over_a_limit",
+        f"{_SCHEDULING}/test_pod_rule_tracker.py::test_what_work_has_to_be_near_is_not_preempted_for_it",
     ),
     "Why nothing is preempted is said": (
         f"{_WHY_NOT}::test_the_first_few_are_told_one_after_the_other",

@@ -12,7 +12,7 @@ from support.queue_bench import Bench, a_machine, a_node
 from support.queue_builders import a_job, around
 
 from fluxqueue.api.fluxjobs import State
-from fluxqueue.api.fluxqueues import Policy
+from fluxqueue.api.fluxqueues import Policy, Preemption
 from fluxqueue.api.metadata import Namespace
 from fluxqueue.kube.transport import Api
 from fluxqueue.queue.cluster.caches import Caches
@@ -106,3 +106,37 @@ async def test_a_new_label_of_a_namespace_counts_for_rules_that_reach_by_it(
     label("y", "3")
     await bench.cycle()
     assert bench.row("db").state is State.ALLOCATED
+
+
+@pytest.mark.parametrize("alone", [True, False])
+async def test_what_work_has_to_be_near_is_not_preempted_for_it(
+    bench: Bench, caches: Caches, alone: bool
+) -> None:
+    """Once the victim was gone, nothing would be there that the work has to be near."""
+    bench.preemption = Preemption.LOWER_PRIORITY
+    caches.nodes.replace([a_node("n0")])
+    await submit(bench, caches, "db", 4)
+    await submit(bench, caches, "other", 4)
+    await bench.cycle()
+    rows = [bench.row(name) for name in ("db", "other")]
+    await bench.ledger.mark_released([row.jobid for row in rows if row.jobid is not None])
+    await bench.ledger.mark_started([row.id for row in rows])
+    near = {"labelSelector": {"matchLabels": {"app": "db"}}, "topologyKey": "kubernetes.io/hostname"}
+    urgent = (
+        make_job("urgent")
+        .namespace("default")
+        .indexed(1)
+        .cpu("8" if alone else "4")
+        .suspended()
+        .annotation("fluxqueue/suspended-by", "webhook")
+        .annotation("fluxqueue/priority", "10")
+        .with_("spec.template.spec.affinity", {"podAffinity": {REQUIRED: [near]}})
+    )
+    found = a_job(urgent, uid="urgent")
+    caches.jobs.apply(found)
+    described = describe_job(found, around())
+    assert described is not None
+    await bench.submit(described)
+    await bench.cycle()
+    stopped = [name for name in ("db", "other") if bench.row(name).state is State.DRAINING]
+    assert stopped == ([] if alone else ["other"])
