@@ -113,9 +113,12 @@ test-versions: setup-test controlplane
 test-walk: setup-test controlplane
 	WALK_SECONDS=$${WALK_SECONDS:-600} $(PYTEST) -s --timeout 1200 tests/e2e/test_cluster_changes.py -k random_walk
 
-# A thousand random worlds in which the real scheduler judges what the queue says and does: an hour. WORLDS and WORLDS_SEED choose them.
+# A thousand random worlds in which the real scheduler judges what the queue says and does. WORLDS, WORLDS_SEED, WORLDS_ABOUT (jobsets,
+# resizes, preemption, devices, others) and WORLDS_SCHEDULER (stock, fluxion) choose them; with WORLDS_RECORD, a file, a run goes on where it
+# was interrupted.
 test-differential: setup-test controlplane
-	FLUXQUEUE_WORLDS=$${WORLDS:-1000} FLUXQUEUE_WORLDS_SEED=$${WORLDS_SEED:-1} $(PYTEST) -s tests/e2e/test_differential.py
+	FLUXQUEUE_WORLDS=$${WORLDS:-1000} FLUXQUEUE_WORLDS_SEED=$${WORLDS_SEED:-1} FLUXQUEUE_WORLDS_ABOUT=$${WORLDS_ABOUT:-} \
+	FLUXQUEUE_WORLDS_RECORD=$${WORLDS_RECORD:-} $(PYTEST) -s tests/e2e/test_differential.py -k "$${WORLDS_SCHEDULER:-scheduler}"
 
 # Ten minutes of hostile objects of a user with the role edit, and what a stranger notices; HOSTILE_SEED repeats them.
 test-hostile: setup-test controlplane

@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from support.differential_worlds import is_work
+from support.differential_worlds import is_work, templates_of
 
 __all__ = ["Allocator"]
 
@@ -50,7 +50,7 @@ class Allocator:
             for each in documents
             if each["kind"] in ("ResourceClaim", "ResourceClaimTemplate")
         }
-        work = next(each["spec"].get("template", each)["spec"] for each in documents if is_work(each))
+        work = next(templates_of(each)[0][0]["spec"] for each in documents if is_work(each))
         self._claims: list[tuple[str, Json]] = []
         for each in work.get("resourceClaims", ()):
             name = each.get("resourceClaimName", "")

@@ -11,23 +11,26 @@ from __future__ import annotations
 
 import copy
 import itertools
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 
 import msgspec
 from support.differential_allocator import Allocator
-from support.differential_worlds import DELETED, SHARED, World, is_work
+from support.differential_earlier import EARLIER_SHARED, QUEUE
+from support.differential_worlds import DELETED, SHARED, World, is_earlier, is_work, templates_of
+from support.gang_standins import jobs_of_jobset
 from support.known_differences import is_gang, known_difference
 from support.memory_api import MemoryApi
-from support.queue_bench import a_machine
+from support.queue_bench import Bench, a_machine
 from support.queue_builders import around
 
 from fluxqueue.api import names
 from fluxqueue.api.clusterobjects import ScaledWorkload
 from fluxqueue.api.devices import DeviceClass, ResourceClaim, ResourceClaimTemplate, ResourceSlice
 from fluxqueue.api.fluxjobs import Reason
+from fluxqueue.api.fluxqueues import Policy, Preemption
 from fluxqueue.api.jobs import Job
 from fluxqueue.api.metadata import Namespace
 from fluxqueue.api.nodes import Node
@@ -36,12 +39,24 @@ from fluxqueue.api.pods import Pod
 from fluxqueue.api.storage import CSINode, PersistentVolume, PersistentVolumeClaim, StorageClass
 from fluxqueue.kube.object_cache import ObjectCache
 from fluxqueue.queue.cluster.caches import Caches
-from fluxqueue.queue.cluster.context import ClusterContext
+from fluxqueue.queue.cluster.context import ClusterContext, QueueDefaults
 from fluxqueue.queue.cluster.devices import ClusterDevices
 from fluxqueue.queue.cluster.slot_labels import label_for_pod
 from fluxqueue.queue.intake.describe import describe_group, describe_job, describe_pod
-from fluxqueue.queue.model.groups import GatheredGroup, gather, gather_gang, group_of
-from fluxqueue.queue.model.records import NewWorkload, ReleaseMode, Workload
+from fluxqueue.queue.model.changes import Requeue
+from fluxqueue.queue.model.groups import (
+    JOB_SET,
+    GatheredGroup,
+    GroupKey,
+    gather,
+    gather_gang,
+    gather_jobset,
+    group_of,
+)
+from fluxqueue.queue.model.records import Allocation, NewWorkload, ReleaseMode, Workload
+from fluxqueue.queue.model.victim_views import VictimView
+from fluxqueue.queue.scheduling.policies.disciplines import Discipline
+from fluxqueue.queue.scheduling.possible_victims import OnlyJobs
 from fluxqueue.scheduler_plugin.caches import SchedulerCaches
 from fluxqueue.scheduler_plugin.checks import FitStatus, check_gang
 
@@ -52,6 +67,9 @@ FOR_EVER = (Reason.UNSATISFIABLE, Reason.INVALID_REQUEST)
 PASSING = ("ReadWriteOncePod", "is being made for node")
 """Words of refusals that do not count: the intake keeps such claims from others,
 and a volume that is made for one pod comes for all."""
+PRIORITIES = {body["metadata"]["name"]: body["value"] for _, body in EARLIER_SHARED if "value" in body} | {
+    "meek": 0
+}
 TRIES = 4000
 """Placements that are tried at most; then nothing is known."""
 NOW = datetime(2026, 11, 21, 8, 0, tzinfo=UTC)
@@ -69,28 +87,43 @@ class Finding:
 
 
 async def judge_in_memory(world: World) -> Finding:
-    """Run one scheduling cycle in a world, and judge it."""
-    documents = world.marked("w")
-    if Allocator(documents).shares and not all(
+    """Run one scheduling cycle in a world, and judge it; if work is preempted, more until it has gone."""
+    made = world.marked("w")
+    documents = [each for each in made if not is_earlier(each)]
+    shared = Allocator(documents).shares and not all(
         is_gang(each) for each in documents if is_work(each) and "replicas" in each["spec"]
-    ):
-        return Finding("left out")  # the intake has one workload wait for the other
+    )
+    if shared or world.about == "resizes":
+        return Finding("left out")  # the intake has one workload wait for the other; or nobody resizes
     caches = Caches(MemoryApi().api)
     _fill(caches, documents)
     async with a_machine(lambda: NOW, caches) as bench:
-        pods = _pods(documents)
+        pods = _pods([each for each in documents if is_work(each)])
         _fill_devices(bench.devices, documents)
         context = around(
+            queues={"default": QueueDefaults(), QUEUE: QueueDefaults()},
             storage=caches.storage,
             devices=bench.devices,
             runtime_classes={each.metadata.name: each for each in caches.runtime_classes.list()},
-            priority_classes={"meek": 0},
+            priority_classes=PRIORITIES,
         )
-        workloads = [each for each in _described(documents, pods, caches, context) if each is not None]
+        bench.other_queues = {QUEUE: Discipline(Policy.EASY, preemption=Preemption.LOWER_PRIORITY)}
+        bench.shown = _AnyVictim()
+        earlier = [
+            _Earlier(each, [*_described([each], _pods([each]), caches, context)])
+            for each in made
+            if is_earlier(each)
+        ]
+        if not await _run(bench, earlier):
+            return Finding("not begun")
+        works = [each for each in documents if is_work(each)]
+        workloads = [each for each in _described(works, pods, caches, context) if each is not None]
         await bench.submit(*workloads)
         await bench.cycle()
+        ended = await _let_victims_go(bench, earlier)
         rows = [bench.row(each.uid) for each in workloads]
         granted = [bench.ledger.allocation(row.id) for row in rows]
+        running = [pod for each in earlier for pod in each.placed(bench, ended)]
     reasons = [row.reason for row in rows]
     verdict = next((each for each in FOR_EVER if each in reasons), None) or next(
         (each for each in reasons if each), Reason.NONE
@@ -98,28 +131,87 @@ async def judge_in_memory(world: World) -> Finding:
     message = next((row.message for row in rows if row.reason == verdict), "")
     if all(granted):
         nodes = [node for each in granted if each is not None for node in each.hosts]
-        return Finding("started", _without_slot(rows, pods, context) or _refused(documents, pods, nodes))
+        return Finding(
+            "started", _without_slot(rows, pods, context) or _refused([*documents, *running], pods, nodes)
+        )
     fault = ""
+    spared = [each for each in running if each["spec"].get("priorityClassName") == "urgent"]
     if verdict in FOR_EVER and _places(world.marked("w", empty=True)):
         fault = f"false {verdict}, the empty world has a place: {message}"
-    elif _places(documents):
+        if verdict == Reason.UNSATISFIABLE:
+            return Finding(verdict, fault)  # no known difference is a reason to say so
+    elif ended and not any(granted):
+        fault = f"{', '.join(ended)} ended for work that does not start; {verdict}: {message}"
+    elif _places([*documents, *spared]):
         fault = f"the scheduler would place it; {verdict}: {message}"
-    known = known_difference(world, message) if fault else ""
+    known = known_difference(world, message) if fault and not (ended and not any(granted)) else ""
     return Finding(verdict, "" if known else fault, known)
+
+
+# ---- what runs before --------------------------------------------------------------------------------------
+
+
+class _AnyVictim(OnlyJobs):
+    def view(self, _workload: Workload, _allocation: Allocation) -> VictimView:
+        return VictimView()
+
+
+@dataclass(frozen=True)
+class _Earlier:
+    """Work that runs before, and its workloads."""
+
+    document: Json
+    workloads: Sequence[NewWorkload | None]
+
+    def placed(self, bench: Bench, ended: Collection[str]) -> Iterator[Json]:
+        """Yield its pods that have a node; not those of workloads that had to wait again, after the work."""
+        pods = iter(_pods([self.document]))
+        for workload in self.workloads:
+            assert workload is not None
+            row = bench.row(workload.uid)
+            allocation = bench.ledger.allocation(row.id) if row.name not in ended else None
+            for node in allocation.hosts if allocation is not None else ():
+                pod = next(pods)
+                yield {"kind": "Pod", **pod, "spec": {**pod["spec"], "nodeName": node}}
+
+
+async def _run(bench: Bench, earlier: Sequence[_Earlier]) -> bool:
+    """Start work; return False if some of it does not fit."""
+    workloads = [each for work in earlier for each in work.workloads if each is not None]
+    await bench.submit(*workloads)
+    await bench.cycle()
+    rows = [bench.row(each.uid) for each in workloads]
+    await bench.ledger.mark_released([row.jobid for row in rows if row.jobid is not None])
+    await bench.ledger.mark_started([row.id for row in rows if row.jobid is not None])
+    return all(row.jobid is not None for row in rows)
+
+
+async def _let_victims_go(bench: Bench, earlier: Sequence[_Earlier]) -> list[str]:
+    """Requeue what was preempted and run a cycle, while something is; return their names."""
+    workloads = {each.uid: each for work in earlier for each in work.workloads if each is not None}
+    ended: list[str] = []
+    while victims := [row for row, _ in bench.ledger.evicting()]:
+        ended += [row.name for row in victims]
+        await bench.ledger.requeue(
+            [Requeue(workload=row.id, reason=Reason.PREEMPTED, message="") for row in victims]
+        )
+        await bench.submit(*(workloads[row.uid] for row in victims))
+        await bench.cycle()
+    return ended
 
 
 # ---- the queue ---------------------------------------------------------------------------------------------
 
 
 def _described(
-    documents: list[Json], pods: list[Json], caches: Caches, context: ClusterContext
+    works: Sequence[Json], pods: list[Json], caches: Caches, context: ClusterContext
 ) -> Iterator[NewWorkload | None]:
-    (work, *others) = [each for each in documents if is_work(each)]
+    work, *others = works
     if work["kind"] == "Job":
         body = copy.deepcopy(work)
         body["spec"]["suspend"] = True
         body["metadata"] |= {
-            "uid": "job",
+            "uid": f"uid-of-{work['metadata']['name']}",
             "generation": 1,
             "resourceVersion": "1",
             "annotations": {"fluxqueue/suspended-by": "webhook"},
@@ -130,6 +222,15 @@ def _described(
     gated = [_gated(each) for each in pods]
     for pod in gated:
         caches.pods.apply(pod)
+    if work["kind"] == "JobSet":
+        jobset = GroupKey(work["metadata"]["namespace"], work["metadata"]["name"], JOB_SET)
+        jobs = [msgspec.convert(each, Job) for each in _jobs(work)]
+        for each in jobs:
+            caches.jobs.apply(each)
+        gathered = gather_jobset(jobset, gated, jobs)
+        assert gathered is not None
+        yield describe_group(jobset, gathered, context)
+        return
     key = group_of(gated[0])
     if key is None:
         for pod in gated:
@@ -158,15 +259,34 @@ def _gated(pod: Json) -> Pod:
     return msgspec.convert({**pod, "spec": {**pod["spec"], "schedulingGates": [{"name": names.GATE}]}}, Pod)
 
 
-def _pods(documents: list[Json]) -> list[Json]:
-    """Return the pods of the work, as their controllers and admission make them."""
-    pods = []
-    for work in (each for each in documents if is_work(each)):
-        template = work["spec"].get("template", work)
-        count = work["spec"].get("replicas", work["spec"].get("parallelism", 1))
-        for index in range(count):
+def _jobs(jobset: Json) -> list[Json]:
+    """Return the Jobs of a JobSet, as its controller makes them."""
+    meta = jobset["metadata"]
+    owner = {
+        "apiVersion": jobset["apiVersion"],
+        "kind": "JobSet",
+        "name": meta["name"],
+        "uid": "uid-of-jobset",
+    }
+    jobs = jobs_of_jobset(copy.deepcopy(jobset), {**owner, "controller": True})
+    for each in jobs:
+        each["metadata"] |= {"namespace": meta["namespace"], "uid": f"uid-of-{each['metadata']['name']}"}
+    return jobs
+
+
+def _pods(works: Sequence[Json]) -> list[Json]:
+    """Return the pods of work, as their controllers and admission make them."""
+    pods: list[Json] = []
+    for work, template, count in (
+        (job, *made)
+        for each in works
+        for job in (_jobs(each) if each["kind"] == "JobSet" else [each])
+        for made in templates_of(job)
+    ):
+        owner_name = work["metadata"]["name"]
+        for _ in range(count):
             pod = copy.deepcopy({"metadata": template["metadata"], "spec": template["spec"]})
-            name = work["metadata"]["name"] if work["kind"] == "Pod" else f"work-{index}"
+            name = owner_name if work["kind"] == "Pod" else f"{owner_name}-{len(pods)}"
             pod["metadata"] |= {
                 "name": name,
                 "namespace": work["metadata"]["namespace"],
@@ -174,12 +294,13 @@ def _pods(documents: list[Json]) -> list[Json]:
                 "generation": 1,
             }
             pod["metadata"]["resourceVersion"] = "1"
-            if work["kind"] in ("StatefulSet", "Deployment"):
+            if work["kind"] != "Pod":
+                job = work["kind"] == "Job"
                 owner = {
-                    "apiVersion": "apps/v1",
-                    "kind": "StatefulSet",
-                    "name": "work",
-                    "uid": "uid-of-work",
+                    "apiVersion": "batch/v1" if job else "apps/v1",
+                    "kind": "Job" if job else "StatefulSet",
+                    "name": owner_name,
+                    "uid": f"uid-of-{owner_name}",
                     "controller": True,
                 }
                 pod["metadata"]["ownerReferences"] = [owner]
@@ -309,7 +430,7 @@ class _Placing:
 
 
 def _places(documents: list[Json]) -> bool:
-    return _Placing(documents, _pods(documents)).anywhere()
+    return _Placing(documents, _pods([each for each in documents if is_work(each)])).anywhere()
 
 
 def _refused(documents: list[Json], pods: list[Json], nodes: Sequence[str]) -> str:

@@ -5,6 +5,9 @@ A world is a list of documents, as one would apply them, whose names have a mark
 marks are alike and do not see each other: each has nodes, namespaces, volumes and topology labels of its own,
 and its work is restricted to its nodes by their label. The nodes and pods are made as the cases for our
 scheduler are (`scheduler_oracle`). A world depends on its seed and number alone.
+
+In some worlds other work runs before (`differential_earlier`): it is resized, or has a lower priority than
+the work and may be preempted for it.
 """
 
 from __future__ import annotations
@@ -12,20 +15,34 @@ from __future__ import annotations
 import copy
 import json
 import random
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
 import yaml
 from support.differential_devices import DEVICE_PATHS, devices_for
-from support.scheduler_oracle import HOST, SHARED, ZONE, Case, CaseMaker
+from support.differential_earlier import EARLIER, EARLIER_SHARED, PREEMPTS, earlier_work
+from support.scheduler_oracle import HOST, ZONE, Case, CaseMaker
+from support.scheduler_oracle import SHARED as ORACLE_SHARED
 
 from fluxqueue.api import names
 
-__all__ = ["MARK", "SHARED", "World", "is_work", "make_world", "path_of", "pods_of"]
+__all__ = [
+    "MARK",
+    "SHARED",
+    "World",
+    "is_earlier",
+    "is_work",
+    "make_world",
+    "path_of",
+    "pods_of",
+    "templates_of",
+]
 
 Json = dict[str, Any]
 
+SHARED = (*ORACLE_SHARED, *EARLIER_SHARED)
+"""Path and object of what all worlds use."""
 MARK = "0mark0"
 RUN_SECONDS = "fluxqueue.local/run-seconds"
 STUCK = "fluxqueue.local/stuck"
@@ -59,10 +76,15 @@ _PATHS = {
     "Job": ("batch/v1", "/apis/batch/v1/namespaces/{}/jobs"),
     "Deployment": ("apps/v1", "/apis/apps/v1/namespaces/{}/deployments"),
     "StatefulSet": ("apps/v1", "/apis/apps/v1/namespaces/{}/statefulsets"),
+    "JobSet": ("jobset.x-k8s.io/v1alpha2", "/apis/jobset.x-k8s.io/v1alpha2/namespaces/{}/jobsets"),
 }
 _ORDER = (*_PATHS,)
 _WITH_DEVICES = 0.3
 """Share of the worlds whose work claims devices."""
+_JOBSETS = 0.12
+"""Share of the worlds whose work is a JobSet."""
+_WITH_EARLIER = 0.2
+"""Share of the worlds in which other work runs before."""
 
 
 @dataclass(frozen=True)
@@ -80,6 +102,19 @@ class World:
     number: int
     documents: tuple[Json, ...]
 
+    @property
+    def about(self) -> str:
+        """What is special in it, in a word."""
+        if any(map(is_earlier, self.documents)):
+            return "preemption" if self.preempts else "resizes"
+        kinds = {each["kind"] for each in self.documents}
+        return "jobsets" if "JobSet" in kinds else "devices" if "DeviceClass" in kinds else "others"
+
+    @property
+    def preempts(self) -> bool:
+        """True if the work may preempt what runs before it."""
+        return any(PREEMPTS in each["metadata"].get("annotations", {}) for each in self.documents)
+
     def marked(self, mark: str, room: str = "", *, empty: bool = False) -> list[Json]:
         """Return the documents of a copy.
 
@@ -93,7 +128,11 @@ class World:
             True for a copy without pods beside the work, and without cordoned nodes.
         """
         text = json.dumps(
-            [each for each in self.documents if not empty or is_work(each) or each["kind"] != "Pod"]
+            [
+                each
+                for each in self.documents
+                if not empty or is_work(each) or not (each["kind"] == "Pod" or is_earlier(each))
+            ]
         )
         if room:
             text = text.replace(f'"case-{MARK}"', f'"{room}"').replace(f'"case-{MARK}-b"', f'"{room}-b"')
@@ -120,20 +159,30 @@ def is_work(document: Json) -> bool:
     return ROLE in (document["metadata"].get("labels") or {})
 
 
-def pods_of(documents: list[Json]) -> int:
-    """Return how many pods of the work run at once."""
-    return sum(_at_once(each) for each in documents if is_work(each))
+def is_earlier(document: Json) -> bool:
+    """True for work that runs before the work of a world, and for its pods."""
+    return EARLIER in (document["metadata"].get("labels") or {})
 
 
-def _at_once(work: Json) -> int:
+def pods_of(documents: list[Json], what: Callable[[Json], bool] = is_work) -> int:
+    """Return how many pods of the work, or of other documents, run at once."""
+    return sum(count for each in documents if what(each) for _, count in templates_of(each))
+
+
+def templates_of(work: Json) -> list[tuple[Json, int]]:
+    """Return the templates of the pods of some work, and how many of each run at once."""
+    spec = work["spec"]
     match work["kind"]:
         case "Pod":
-            return 1
+            return [(work, 1)]
         case "Job":
-            return int(
-                min(work["spec"]["parallelism"], work["spec"].get("completions", work["spec"]["parallelism"]))
-            )
-    return int(work["spec"]["replicas"])
+            return [
+                (spec["template"], min(spec["parallelism"], spec.get("completions", spec["parallelism"])))
+            ]
+        case "JobSet":
+            jobs = ({"kind": "Job", **each["template"]} for each in spec["replicatedJobs"])
+            return [template for job in jobs for template in templates_of(job)]
+    return [(spec["template"], spec["replicas"])]
 
 
 def make_world(seed: int, number: int, *, devices: bool = True) -> World:
@@ -141,7 +190,11 @@ def make_world(seed: int, number: int, *, devices: bool = True) -> World:
     which our own scheduler does not allocate.
     """
     maker = _Maker(random.Random(f"differential/{seed}/{number}"), number, MARK)
-    return maker.world(random.Random(f"devices/{seed}/{number}") if devices else None)
+    maker.jobset = random.Random(f"jobsets/{seed}/{number}").random() < _JOBSETS
+    return maker.world(
+        random.Random(f"devices/{seed}/{number}") if devices else None,
+        random.Random(f"earlier/{seed}/{number}"),
+    )
 
 
 class _Maker(CaseMaker):
@@ -152,16 +205,22 @@ class _Maker(CaseMaker):
     TAINTS = (("gpu", "yes"), ("gpu", "no"), ("gpu", ""), ("team", "a"), ("example.com/maintenance", ""))
     NODES = (1, 2, 2, 3, 4)
 
-    def world(self, of_devices: random.Random | None) -> World:
-        """Return the world; its devices come from a generator of their own,
+    jobset = False
+
+    def world(self, of_devices: random.Random | None, of_earlier: random.Random) -> World:
+        """Return the world; its devices and what runs before come from generators of their own,
         so that all else is as it was without them.
         """
         documents = [*_documents(self.make())]
-        if self._chance(0.12):
+        quota = self._chance(0.12)
+        templates = [template for each in documents if is_work(each) for template, _ in templates_of(each)]
+        if of_earlier.random() < _WITH_EARLIER:
+            documents += earlier_work(of_earlier, self._case.namespace, documents, templates)
+        elif quota:
             documents.append(self._quota())
         if of_devices is not None and of_devices.random() < _WITH_DEVICES:
             nodes = [each["metadata"]["name"] for each in documents if each["kind"] == "Node"]
-            specs = [each["spec"].get("template", each)["spec"] for each in documents if is_work(each)]
+            specs = [each["spec"] for each in templates]
             documents += devices_for(of_devices, MARK, self._case.namespace, nodes, specs)
         documents.sort(key=lambda each: (is_work(each), _ORDER.index(each["kind"])))
         text = json.dumps(documents).replace(ZONE, f"{MARK}/zone")
@@ -188,11 +247,6 @@ class _Maker(CaseMaker):
             spread["nodeAffinityPolicy"] = "Ignore"
         return spread
 
-    def _resized(self, pod: Json) -> Json:
-        """Leave statuses to kwok, which writes them."""
-        super()._resized(pod)
-        return {}
-
     def _bound_pod(self, name: str) -> None:
         super()._bound_pod(name)
         _, pod = self._case.creations[2][-1]
@@ -210,7 +264,10 @@ class _Maker(CaseMaker):
     def _put_work(self, pod: Json) -> None:
         kind, count = self._rng.choice(KINDS), self._rng.choice((1, 2, 2, 3, 4))
         pods = [pod]
-        if kind == "mixed-group":
+        if self.jobset:
+            kind = "jobset"
+            pods += [self._member(pod) for _ in range(self._rng.choice((0, 1, 1)))]
+        elif kind == "mixed-group":
             pods += [self._member(pod) for _ in range(count)]
         for each in pods:
             each["metadata"]["labels"][ROLE] = "true"
@@ -258,6 +315,10 @@ def _works(kind: str, count: int, pods: list[Json]) -> Iterator[Json]:
                 "template": template,
             }
             yield _document("Job", {"metadata": meta, "spec": spec})
+        case "jobset":
+            yield _document(
+                "JobSet", {"metadata": meta, "spec": {"replicatedJobs": _replicated(pods, count)}}
+            )
         case _:
             if kind.endswith("gang"):
                 inner["annotations"][names.GANG_ANNOTATION] = "true"
@@ -268,6 +329,23 @@ def _works(kind: str, count: int, pods: list[Json]) -> Iterator[Json]:
                 "StatefulSet" if kind.startswith("statefulset") else "Deployment",
                 {"metadata": meta, "spec": spec},
             )
+
+
+def _replicated(pods: list[Json], count: int) -> list[Json]:
+    """Return a replicated job of one Job for each pod; the first Job has ``count`` pods, others one."""
+    jobs: list[Json] = []
+    for name, each in zip("ab", pods, strict=False):
+        spec = {
+            "parallelism": 1 if jobs else count,
+            "completions": 1 if jobs else count,
+            "completionMode": "Indexed",
+            "template": {
+                "metadata": {key: each["metadata"][key] for key in ("labels", "annotations")},
+                "spec": {**each["spec"], "restartPolicy": "Never"},
+            },
+        }
+        jobs.append({"name": name, "replicas": 1, "template": {"spec": spec}})
+    return jobs
 
 
 def _document(kind: str, body: Json) -> Json:

@@ -221,7 +221,11 @@ def jobs_of_jobset(jobset: Json, owner: Json) -> list[Json]:
         }
         job["metadata"] |= {"labels": labels, "ownerReferences": [owner]}
         job["spec"] = each["template"]["spec"]
-        job["spec"]["template"]["metadata"] = {"labels": labels, "annotations": {RUN_SECONDS: "forever"}}
+        meta = job["spec"]["template"].get("metadata", {})
+        job["spec"]["template"]["metadata"] = {
+            "labels": meta.get("labels", {}) | labels,
+            "annotations": meta.get("annotations", {}) | {RUN_SECONDS: "forever"},
+        }
         jobs.append(job)
     return jobs
 

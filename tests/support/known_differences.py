@@ -9,12 +9,13 @@ from decimal import Decimal
 from typing import Any
 
 import msgspec
-from support.differential_worlds import World, is_work, pods_of
+from support.differential_earlier import RESIZED
+from support.differential_worlds import World, is_earlier, is_work, pods_of, templates_of
 
 from fluxqueue.api import names
-from fluxqueue.api.pods import PodSpec
+from fluxqueue.api.pods import Pod, PodSpec
 from fluxqueue.api.quantities import parse_quantity
-from fluxqueue.api.requests import pod_requests, sum_requests
+from fluxqueue.api.requests import pod_usage, sum_requests
 from fluxqueue.queue.noderules.pod_rules import Term, repelling_terms
 
 __all__ = ["is_gang", "known_difference"]
@@ -44,12 +45,16 @@ def known_difference(world: World, message: str = "") -> str:
 def _found(documents: list[Json], message: str) -> Iterator[str]:
     if any(words in message for words in INEXPRESSIBLE):
         yield "rules that the match cannot express"
-    specs = [each["spec"].get("template", each)["spec"] for each in documents if is_work(each)]
+    templates = [template for each in documents if is_work(each) for template, _ in templates_of(each)]
+    specs = [each["spec"] for each in templates]
     if STEP_BY_STEP in message and pods_of(documents) > 1 and max(map(_rules, specs)) > 1:
         yield "a gang with several rules is matched step by step"
     others = [each for each in documents if each["kind"] == "Pod" and not is_work(each)]
     limited = any(each["kind"] == "CSINode" for each in documents)
-    apart = any(each["kind"] in ("Deployment", "StatefulSet") and not is_gang(each) for each in documents)
+    apart = any(
+        is_work(each) and each["kind"] in ("Deployment", "StatefulSet") and not is_gang(each)
+        for each in documents
+    )
     if (
         limited
         and (shared := _claims(specs))
@@ -64,6 +69,8 @@ def _found(documents: list[Json], message: str) -> Iterator[str]:
         yield "a cordoned node takes no pod, also none that tolerates it"
     if any(_overbooked(node, others) for node in nodes):
         yield "a node on which more is used than it has takes no pod"
+    if any(map(_shrunk, documents)):
+        yield "a slot keeps its size if its pod is made smaller"
     if _repelled_in_part(documents, others):
         yield "a placed pod that repels some pods of a group keeps all of them off its nodes"
 
@@ -92,6 +99,18 @@ def _rules(spec: Json) -> int:
     return sum(map(len, kinds)) + len(spec.get("topologySpreadConstraints", ()))
 
 
+def _shrunk(earlier: Json) -> bool:
+    """True for work that runs before, and whose pods are made smaller in place."""
+    if not is_earlier(earlier):
+        return False
+    ((template, _),) = templates_of(earlier)
+    (container,) = template["spec"]["containers"]
+    wanted = template["metadata"]["annotations"].get(RESIZED)
+    return wanted is not None and parse_quantity(wanted) < parse_quantity(
+        container["resources"]["requests"]["cpu"]
+    )
+
+
 def _tolerates_cordon(spec: Json) -> bool:
     return any(
         each.get("key", "node.kubernetes.io/unschedulable") == "node.kubernetes.io/unschedulable"
@@ -103,7 +122,7 @@ def _overbooked(node: Json, pods: list[Json]) -> bool:
     here = [each for each in pods if each["spec"].get("nodeName") == node["metadata"]["name"]]
     used = sum_requests(
         [
-            *(pod_requests(msgspec.convert(each["spec"], PodSpec)) for each in here),
+            *(pod_usage(msgspec.convert(each, Pod)) for each in here),
             {"pods": Decimal(len(here))},
         ]
     )
@@ -114,7 +133,12 @@ def _overbooked(node: Json, pods: list[Json]) -> bool:
 
 def _repelled_in_part(documents: list[Json], placed: list[Json]) -> bool:
     """True if a required anti-affinity of some placed pod selects some pods of a group and not others."""
-    members = [each["metadata"] for each in documents if is_work(each) and each["kind"] == "Pod"]
+    members = [
+        {"namespace": each["metadata"]["namespace"], **template["metadata"]}
+        for each in documents
+        if is_work(each)
+        for template, _ in templates_of(each)
+    ]
     namespaces = {
         each["metadata"]["name"]: each["metadata"].get("labels", {})
         for each in documents

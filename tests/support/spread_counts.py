@@ -9,10 +9,11 @@ are placed the least domain only grows, so a domain with a pod of the work never
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Sequence
 from typing import Any
 
 import msgspec
-from support.differential_worlds import DELETED, is_work
+from support.differential_worlds import DELETED, is_earlier, is_work, templates_of
 
 from fluxqueue.api.nodes import Node
 from fluxqueue.api.pods import PodSpec
@@ -24,7 +25,7 @@ __all__ = ["overfull"]
 Json = dict[str, Any]
 
 
-def overfull(documents: list[Json], pods: list[Json]) -> str:
+def overfull(documents: list[Json], pods: list[Json], earlier: Sequence[Json] = ()) -> str:
     """Return a sentence if bound pods of some work violate their own constraint; empty if they do not.
 
     Parameters
@@ -33,19 +34,21 @@ def overfull(documents: list[Json], pods: list[Json]) -> str:
         The world that they are in, with its nodes and other pods.
     pods
         The bound pods of the work.
+    earlier
+        Pods of what ran before it.
     """
     nodes = {each["metadata"]["name"]: each for each in documents if each["kind"] == "Node"}
-    others = [each for each in documents if each["kind"] == "Pod" and not is_work(each) and _counts(each)]
-    templates = {
-        each["metadata"]["name"]: each.get("spec", {}).get("template", each)
+    others = [
+        each
         for each in documents
-        if is_work(each)
-    }
+        if each["kind"] == "Pod" and not is_work(each) and not is_earlier(each) and _counts(each)
+    ]
+    templates = {each["metadata"]["name"]: templates_of(each)[0][0] for each in documents if is_work(each)}
     for pod in pods:
         template = templates.get(pod["metadata"]["name"]) or next(iter(templates.values()))
         for spread in pod["spec"].get("topologySpreadConstraints", ()):
             if found := _overfull(
-                spread, pod, msgspec.convert(template["spec"], PodSpec), [*others, *pods], nodes
+                spread, pod, msgspec.convert(template["spec"], PodSpec), [*others, *earlier, *pods], nodes
             ):
                 return found
     return ""
