@@ -30,8 +30,8 @@ from fluxqueue.api import names
 from fluxqueue.api.bounds import MAX_BYTES, MAX_CPUS
 from fluxqueue.api.graphnames import POD_SLOTS, is_countable, resource_name
 from fluxqueue.api.nodes import Node
-from fluxqueue.api.pods import Pod, PodSpec
-from fluxqueue.api.requests import InvalidRequest, pod_requests, sum_requests
+from fluxqueue.api.pods import Pod
+from fluxqueue.api.requests import InvalidRequest, pod_requests, pod_usage, sum_requests
 from fluxqueue.fluxion.graph.nodes import unit_of
 from fluxqueue.fluxion.messages import NodeShare
 from fluxqueue.kube.object_cache import Change, ObjectCache
@@ -284,7 +284,7 @@ class ForeignPods:
         amounts: Counter[str] = Counter()
         if rest:
             amounts.update(
-                {**slot_resources(sum_requests(_request(pod.spec) for pod in rest)), POD_SLOTS: len(rest)}
+                {**slot_resources(sum_requests(_request(pod) for pod in rest)), POD_SLOTS: len(rest)}
             )
         for more in beyond:
             amounts.update(more)
@@ -325,12 +325,12 @@ class ForeignPods:
 
     def _beyond(self, pod: Pod, allocation: Allocation, slot: Slot) -> Mapping[str, int]:
         """Return what a pod requests beyond its slot, in the graph's units."""
-        key, asked = (slot.jobid, slot.label), _asked(pod.spec)
+        key, asked = (slot.jobid, slot.label), _asked(pod)
         known = self._alike.get(key)
         if known is None or known[0] != asked:
             if len(self._alike) >= _MAX_SIZES:
                 self._alike.clear()
-            known = self._alike[key] = asked, slot_resources(_request(pod.spec))
+            known = self._alike[key] = asked, slot_resources(_request(pod))
         size = self._size(allocation, slot)
         return {
             kind: amount - size.get(kind, 0)
@@ -385,16 +385,19 @@ def _used(
         for kind, amount in ours.items()
         if not is_countable(kind)
     }
-    return sum_requests([amounts, {POD_SLOTS: Decimal(len(rest))}, *(_request(pod.spec) for pod in rest)])
+    return sum_requests([amounts, {POD_SLOTS: Decimal(len(rest))}, *(_request(pod) for pod in rest)])
 
 
-def _request(spec: PodSpec) -> dict[str, Decimal]:
-    """Return what a pod requests; a pod that requests more than any pod may fills its node."""
+def _request(pod: Pod) -> dict[str, Decimal]:
+    """Return what a pod requests, or has while it is resized in place, as the scheduler counts it; a pod that
+    requests more than any pod may fills its node.
+    """
     try:
-        return pod_requests(spec)
+        requested = pod_requests(pod.spec)
     except InvalidRequest as error:
         log.warning("pod.request_unreadable", error=str(error))
         return dict(_ALL_OF_A_NODE)
+    return pod_usage(pod) if _in_effect(pod) else requested
 
 
 def _node_of(pod: Pod) -> Iterable[Hashable]:
@@ -410,10 +413,26 @@ def _slots_named_by(pod: Pod) -> Iterable[Hashable]:
     )
 
 
-def _asked(spec: PodSpec) -> tuple[object, ...]:
-    return spec.containers, spec.init_containers, spec.resources, spec.overhead
+def _asked(pod: Pod) -> tuple[object, ...]:
+    """Return what the amounts of a pod depend on, on any node."""
+    spec = pod.spec
+    return spec.containers, spec.init_containers, spec.resources, spec.overhead, _in_effect(pod)
+
+
+def _in_effect(pod: Pod) -> tuple[object, ...]:
+    """Return what its node says of its resources; empty if it says nothing."""
+    status = pod.status
+    said = [
+        (each.name, each.resources, each.allocated_resources)
+        for each in (*(status.container_statuses or ()), *(status.init_container_statuses or ()))
+        if each.resources is not None
+    ]
+    if not said and status.resources is None:
+        return ()
+    pending = status.condition("PodResizePending")
+    return said, status.resources, status.allocated_resources, pending.reason if pending is not None else ""
 
 
 def _amounts_key(pod: Pod) -> tuple[object, ...]:
     """Return everything that a pod's amounts on its node depend on."""
-    return pod.spec.node_name, pod.terminal, *_asked(pod.spec), pod.spec.host_network
+    return pod.spec.node_name, pod.terminal, *_asked(pod), pod.spec.host_network

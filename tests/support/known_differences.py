@@ -9,7 +9,7 @@ from decimal import Decimal
 from typing import Any
 
 import msgspec
-from support.differential_earlier import RESIZED
+from support.differential_earlier import PREEMPTS, RESIZED
 from support.differential_worlds import World, is_earlier, is_work, pods_of, templates_of
 
 from fluxqueue.api import names
@@ -23,6 +23,8 @@ __all__ = ["is_gang", "known_difference"]
 Json = dict[str, Any]
 INEXPRESSIBLE = ("selects some of its own pods and not others", "have different rules")
 """Messages of `InvalidRequest` about rules of a gang that the match cannot express."""
+RULED_OUT = "leave no place for it as pods lie now"
+"""Words for work that rules about other pods keep off all nodes."""
 STEP_BY_STEP = "rules about other pods leave no place for it as pods lie now"
 """Message of a gang for which no arrangement was found."""
 
@@ -69,6 +71,10 @@ def _found(documents: list[Json], message: str) -> Iterator[str]:
         yield "a cordoned node takes no pod, also none that tolerates it"
     if any(_overbooked(node, others) for node in nodes):
         yield "a node on which more is used than it has takes no pod"
+    if any(PREEMPTS in (each["metadata"].get("annotations") or {}) for each in documents) and (
+        RULED_OUT in message
+    ):
+        yield "nothing is preempted for work that rules about other pods keep off all nodes"
     if any(map(_shrunk, documents)):
         yield "a slot keeps its size if its pod is made smaller"
     if _repelled_in_part(documents, others):

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from decimal import Decimal
 
+import msgspec
 import pytest
 from support.builders import make_pod
 from support.queue_builders import a_pod, a_workload, an_allocation
@@ -61,6 +62,28 @@ def test_pods_whose_slots_are_not_stored_yet_are_the_queues() -> None:
     for row in bench.rows:
         bench.put(row)
     assert bench.foreign.take_changed() == set()
+
+
+@pytest.mark.parametrize(("reason", "cores"), [("Deferred", 3), ("Infeasible", 2)])
+def test_a_pod_that_is_resized_counts_with_what_its_node_says_it_has(reason: str, cores: int) -> None:
+    """The scheduler counts the most of what is requested, allocated and in effect,
+    without a request that its node refuses.
+    """
+    bench = Bench("a")
+    pod = make_pod("other").on_node("n0").cpu("3").phase("Running")
+    bench.pods.apply(a_pod(pod, uid="other"))
+    assert bench.foreign.take_changed() == {"n0"}
+    status = {
+        "name": pod.build()["spec"]["containers"][0]["name"],
+        "resources": {"requests": {"cpu": "1"}},
+        "allocatedResources": {"cpu": "2"},
+    }
+    pending = {"type": "PodResizePending", "status": "True", "reason": reason}
+    pod = pod.with_("status.containerStatuses", [status]).with_("status.conditions", [pending])
+    bench.pods.apply(msgspec.convert(pod.uid("other").with_("metadata.resourceVersion", "11").build(), Pod))
+    assert bench.foreign.take_changed() == {"n0"}
+    (share,) = bench.foreign.shares(["n0"])
+    assert share.amounts["cpu"] == cores * 1_000
 
 
 def test_a_second_pod_beside_the_one_slot_of_its_job_is_foreign() -> None:
