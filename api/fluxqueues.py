@@ -21,6 +21,7 @@ __all__ = [
     "POLICY_IN_FORCE",
     "AtLimit",
     "BackfillDurations",
+    "Consolidation",
     "EnforceDuration",
     "FluxQueue",
     "FluxQueueSpec",
@@ -246,6 +247,19 @@ class PreemptionRules(PartialObject, frozen=True):
     grace_seconds: int = 0
 
 
+class Consolidation(PartialObject, frozen=True):
+    """Whether running work of a queue is moved, or gives pods back, so that wide work starts sooner, and the
+    most that one workload may lose by that.
+
+    ``max_lost_seconds`` counts since its start or its last checkpoint. What was moved is not moved again
+    within ``again_after_seconds``.
+    """
+
+    enabled: bool = False
+    max_lost_seconds: int = 1_800
+    again_after_seconds: int = 3_600
+
+
 class TopologyDefaults(PartialObject, frozen=True):
     """What the work of a queue asks of the topology if it says nothing itself (`fluxqueue.api.topology`)."""
 
@@ -295,6 +309,7 @@ class FluxQueueSpec(PartialObject, frozen=True):
     state: QueueState = QueueState.OPEN
     preemption: Preemption = Preemption.NEVER
     preemption_rules: PreemptionRules | None = None
+    consolidation: Consolidation | None = None
     provision: Provision = Provision.NONE
     scheduler: SchedulerName | None = None
     priority: int = 0

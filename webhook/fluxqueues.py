@@ -82,11 +82,17 @@ def _warnings(spec: FluxQueueSpec) -> Iterator[str]:
             "spec.enforceDuration is not enabled: work is not ended at the end of its duration; set "
             "spec.enforceDuration.enabled to true"
         )
-    if spec.preemption_rules is not None and spec.preemption is not Preemption.LOWER_PRIORITY:
+    moves = spec.consolidation is not None and spec.consolidation.enabled
+    if (
+        spec.preemption_rules is not None
+        and spec.preemption is not Preemption.LOWER_PRIORITY
+        and not moves
+    ):
         yield (
             "spec.preemptionRules has no effect: work of this queue is preempted only if spec.preemption is "
             "lowerPriority"
         )
+    yield from _consolidation_warnings(spec)
     if spec.policy is Policy.FCFS and spec.planning not in (None, Planning()):
         yield (
             "spec.planning has no effect: the policy fcfs makes no reservations; "
@@ -105,6 +111,31 @@ def _warnings(spec: FluxQueueSpec) -> Iterator[str]:
         if part is not None:
             yield from _zeroes(f"spec.limits.{field}", part)
             yield from _above(f"spec.limits.{field}", limits, part)
+
+
+def _consolidation_warnings(spec: FluxQueueSpec) -> Iterator[str]:
+    rules = spec.consolidation
+    if rules is None:
+        return
+    if not rules.enabled:
+        yield (
+            "spec.consolidation is not enabled: no work is moved; set spec.consolidation.enabled to true"
+        )
+    elif spec.policy is Policy.FCFS:
+        yield (
+            "spec.consolidation has no effect: the policy fcfs plans no starts, so nobody knows what is won; "
+            "set spec.policy to easy, hybrid or conservative"
+        )
+    elif rules.max_lost_seconds <= (least := _least_run_s(spec)):
+        yield (
+            f"spec.consolidation.maxLostSeconds is {rules.max_lost_seconds}, but work runs at least {least} s "
+            "(spec.preemptionRules.minRunSeconds): only work that told of a checkpoint is moved; raise the "
+            "one or lower the other"
+        )
+
+
+def _least_run_s(spec: FluxQueueSpec) -> int:
+    return spec.preemption_rules.min_run_seconds if spec.preemption_rules is not None else 0
 
 
 def _topology_warnings(spec: FluxQueueSpec, settings: AdmissionSettings) -> Iterator[str]:

@@ -25,14 +25,18 @@ from fluxqueue.queue.model.start_conditions import NO_START_CONDITIONS, StartCon
 
 __all__ = [
     "GUARANTEED_FIRST",
+    "MOVED_FIRST",
     "NO_OVERRIDES",
     "NO_REQUEUE_STATE",
+    "ROOM_FIRST",
     "UNREAD",
     "Allocation",
     "Epoch",
     "FluxionJobId",
     "GivenBack",
     "Grant",
+    "MadeRoom",
+    "Moved",
     "NewWorkload",
     "NodeRefusal",
     "ReadSpec",
@@ -146,6 +150,46 @@ class GivenBack(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
     preempted_for: int = 0
 
 
+class Moved(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
+    """That a workload was moved so that other work starts: when it was chosen, for which workload (id), since
+    when it did what is lost by that, and on how many nodes.
+    """
+
+    at: datetime
+    first: int
+    since: datetime
+    nodes: int
+
+
+class MadeRoom(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
+    """That other work was moved, or gave pods back, so that a workload starts sooner.
+
+    Attributes
+    ----------
+    at
+        When that was chosen.
+    planned
+        When it would have started by the plan of then.
+    nodes
+        On how many nodes.
+    works
+        How many workloads are moved or give pods back.
+    won_node_s, lost_node_s
+        Node-seconds, as predicted.
+    real_won_node_s, real_lost_node_s
+        The same once it has started, and what was moved for it has restarted; None until then.
+    """
+
+    at: datetime
+    planned: datetime
+    nodes: int
+    works: int
+    won_node_s: int
+    lost_node_s: int
+    real_won_node_s: int | None = None
+    real_lost_node_s: int | None = None
+
+
 class RequeueState(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
     """Failures of a workload so far on which its next match depends.
 
@@ -184,6 +228,10 @@ class RequeueState(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True
         Id of the workload for which it was preempted; 0: not known.
     given_back
         Of a Job that goes on with fewer pods.
+    moved
+        The last time that it was moved so that other work starts.
+    room
+        What was moved the last time so that it starts.
     """
 
     starts: int = 0
@@ -202,10 +250,16 @@ class RequeueState(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True
     stop_at: datetime | None = None
     preempted_for: int = 0
     given_back: GivenBack | None = None
+    moved: Moved | None = None
+    room: MadeRoom | None = None
 
 
-GUARANTEED_FIRST = 1 << 55
+GUARANTEED_FIRST = 1 << 58
 """Added to the priority of work that comes before all other; more than any sum of weights."""
+ROOM_FIRST = 1 << 56
+"""Added to the priority of work for which other work is being moved."""
+MOVED_FIRST = 1 << 54
+"""Added to the priority of work that was moved, until it restarts."""
 NO_REQUEUE_STATE = RequeueState()
 """The value of nearly every workload."""
 
@@ -314,7 +368,7 @@ class Workload:
     requeue_state: RequeueState = NO_REQUEUE_STATE
     start_conditions: StartConditions = NO_START_CONDITIONS
     added_priority: int = field(default=0, compare=False)
-    """What the weights of its queue add to its priority, and `GUARANTEED_FIRST`;
+    """What the weights of its queue add to its priority, and what puts it first (`GUARANTEED_FIRST`);
     not in the tables, the leader computes it."""
     predicted_s: int | None = field(default=None, compare=False)
     """Predicted duration, below the stated one; None: there is none.
@@ -346,7 +400,10 @@ class Workload:
     @property
     def weighed_priority(self) -> int:
         """The priority by which it is ordered among work that comes first, and among all other."""
-        return self.order_priority - GUARANTEED_FIRST if self.comes_first else self.order_priority
+        added = self.added_priority
+        for first in (GUARANTEED_FIRST, ROOM_FIRST, MOVED_FIRST):
+            added -= first if added > first // 2 else 0
+        return self.priority + added
 
     @property
     def tried_s(self) -> int | None:

@@ -13,6 +13,7 @@ from datetime import datetime, timedelta
 from msgspec import structs
 
 from fluxqueue.api.fluxjobs import Reason, State
+from fluxqueue.queue.model.consolidations import is_being_moved
 from fluxqueue.queue.model.given_back import due_ranks, given_back_message, given_ranks, leaving_ranks
 from fluxqueue.queue.model.moldable import planned_duration_s
 from fluxqueue.queue.model.preemption_notices import grace_left_s
@@ -71,7 +72,8 @@ def going_on(workload: Workload, allocation: Allocation) -> Workload:
     """Return a workload that has a notice as it is without that."""
     if not workload.evicting:
         return replace(workload, requeue_state=_keeping(workload, allocation))
-    state = structs.replace(workload.requeue_state, stop_at=None, preempted_for=0)
+    moved = None if is_being_moved(workload) else workload.requeue_state.moved
+    state = structs.replace(workload.requeue_state, stop_at=None, preempted_for=0, moved=moved)
     if workload.release_mode is ReleaseMode.POD:
         state = structs.replace(state, owner="", submitted_at=None)  # no pod is created instead
     running = State.RUNNING if workload.started_at is not None else State.ALLOCATED

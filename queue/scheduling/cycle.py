@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 
 from fluxqueue.queue.model.changes import ReasonChange
 from fluxqueue.queue.model.records import WorkloadId
+from fluxqueue.queue.model.consolidations import UnderWay
 from fluxqueue.queue.scheduling.guarantees import NO_GUARANTEES, Guarantees
 from fluxqueue.queue.scheduling.limits import Quotas
 from fluxqueue.queue.scheduling.policies.disciplines import Discipline
@@ -35,6 +36,8 @@ class Cycle:
         Use of each queue against its limits: allocations and reservations, then the grants of this cycle.
     guarantees
         What is guaranteed to accounts, and used of it at the beginning of the cycle.
+    under_way
+        A consolidation that is not over.
     context
         What the passes of the round share.
     results
@@ -54,6 +57,7 @@ class Cycle:
     dropped: dict[WorkloadId, str] = field(default_factory=dict)
     quotas: Quotas = field(default_factory=lambda: Quotas({}, ()))
     guarantees: Guarantees = NO_GUARANTEES
+    under_way: UnderWay = field(default_factory=UnderWay)
     context: CycleContext = field(default_factory=lambda: CycleContext(0))
     results: list[PassResult] = field(default_factory=list)
     over_limit: list[ReasonChange] = field(default_factory=list)

@@ -4,12 +4,13 @@ with grants stored as they are made.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Container, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 
 from fluxqueue.fluxion.messages import MatchResult
 from fluxqueue.queue.metrics import GRANTS
-from fluxqueue.queue.model.records import Grant, Workload
+from fluxqueue.queue.model.records import Grant, Workload, WorkloadId
 from fluxqueue.queue.scheduling.avoided_nodes import AvoidedNodes
 from fluxqueue.queue.scheduling.backlogs import Backlogs
 from fluxqueue.queue.scheduling.cycle import Cycle
@@ -17,6 +18,7 @@ from fluxqueue.queue.scheduling.grants import GrantWriter, Promised
 from fluxqueue.queue.scheduling.graph import GraphKeeper
 from fluxqueue.queue.scheduling.job_ids import JobIds
 from fluxqueue.queue.scheduling.match_rules import MatchRules
+from fluxqueue.queue.scheduling.policies.backlog import Backlog
 from fluxqueue.queue.scheduling.policies.namespace_turns import NamespaceTurns
 from fluxqueue.queue.scheduling.policies.passes import CycleContext, PendingQueue, RefusalCache
 from fluxqueue.queue.scheduling.policies.rounds import Round
@@ -92,6 +94,8 @@ class Matching:
             turns=self._turns,
         )
         queues = self._pending_queues(backlogs, reservations)
+        if cycle.under_way.holds_until is not None:
+            queues = [_without_others(each, cycle.under_way.added) for each in queues]
         driver = RoundDriver(
             self._graph.fluxion,
             self._job_ids.of,
@@ -123,3 +127,9 @@ class Matching:
         if len(grants) > len(refused):
             GRANTS.inc(len(grants) - len(refused))
         await granted(cycle, grants, refused)
+
+
+def _without_others(queue: PendingQueue, staying: Container[WorkloadId]) -> PendingQueue:
+    """Return a queue with only some of its work, and what has a reservation."""
+    backlog = Backlog(each for each in queue.backlog if each.id in staying or each.id in queue.reservations)
+    return replace(queue, backlog=backlog, refusal_cache=RefusalCache())

@@ -14,11 +14,13 @@ stored, and only then released.
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 
 from fluxqueue.api.fluxqueues import AtLimit
 from fluxqueue.queue.model.accounts import AccountTree
-from fluxqueue.queue.model.records import Grant
+from fluxqueue.queue.model.consolidations import UnderWay, under_way
+from fluxqueue.queue.model.records import GUARANTEED_FIRST, Grant
 from fluxqueue.queue.scheduling.avoided_nodes import AvoidedNodes
 from fluxqueue.queue.scheduling.backlogs import Backlogs
 from fluxqueue.queue.scheduling.budget_keeper import BudgetKeeper
@@ -110,6 +112,7 @@ class CyclePhases:
         )
         self._preemptor = Preemptor(ledger, graph, evict, rules, why_not, around.victims)
         self._growth = Growth(ledger, graph, wakeup, around.sizes)
+        self._holding = False
         self.budgets = BudgetKeeper(ledger)
         self._wide = WideAnswers()
         self._submitted = SubmittedLimits(ledger)
@@ -220,10 +223,28 @@ class CyclePhases:
         """
         cycle.guarantees = Guarantees(accounts, held_nodes(self._ledger.live()))
         largest = largest_of(self._graph.nodes.values()) if cycle.guarantees.any else {}
-        reordered = self._ledger.put_first(cycle.guarantees.first(self._backlogs.by_queue.values(), largest))
+        under_way = cycle.under_way = self._under_way()
+        guaranteed = cycle.guarantees.first(self._backlogs.by_queue.values(), largest)
+        added = Counter(dict.fromkeys(guaranteed, GUARANTEED_FIRST))
+        added.update(under_way.added)
+        reordered = self._ledger.put_first(added)
         if reordered:
             await self._refresh()
         return reordered
+
+    def _under_way(self) -> UnderWay:
+        """Return which consolidation is not over; request a cycle for when it keeps no work waiting any more.
+
+        What was kept waiting is tried then.
+        """
+        now, before = self._ledger.clock(), self._holding
+        found = under_way(self._ledger.moved(), now)
+        self._holding = found.holds_until is not None
+        if found.holds_until is not None:
+            self._wakeup.soon((found.holds_until - now).total_seconds())
+        elif before:
+            self._graph.note_capacity_changed()
+        return found
 
     async def _match(self, cycle: Cycle) -> None:
         await self._matching.run(
@@ -258,7 +279,8 @@ class CyclePhases:
             self._wakeup.soon()
         elif self._preemptor.retry_after_s is not None:
             self._wakeup.soon(self._preemptor.retry_after_s)
-        await self._growth.run(cycle, backlogs)
+        if not self._holding:
+            await self._growth.run(cycle, backlogs)
         if wait_s := await self._estimator.update(backlogs, held, cycle.context, cycle.disciplines):
             self._wakeup.soon(wait_s)
         elif await self._deadlines.report():

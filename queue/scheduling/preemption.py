@@ -42,10 +42,12 @@ import structlog
 from fluxqueue.api.fluxjobs import State
 from fluxqueue.api.fluxqueues import Preemption
 from fluxqueue.queue.model.changes import Eviction
+from fluxqueue.queue.model.consolidations import is_being_moved
 from fluxqueue.queue.model.preemption_notices import given_back_left_s, stopping_left_s
 from fluxqueue.queue.model.records import Allocation, GivenBack, Workload, WorkloadId
 from fluxqueue.queue.model.time_limits import is_over_time_limit
 from fluxqueue.queue.model.victim_views import STARTING
+from fluxqueue.queue.scheduling.consolidation import Consolidator, consolidating
 from fluxqueue.queue.scheduling.elastic_victims import ElasticVictims, lost_in_words
 from fluxqueue.queue.scheduling.graph import GraphKeeper
 from fluxqueue.queue.scheduling.guarantees import NO_GUARANTEES, Guarantees, held_nodes
@@ -164,6 +166,7 @@ class Preemptor:
         self._evict = evict
         self._trials = PreemptionTrials(ledger, graph, rules)
         self._withdrawals = Withdrawals(ledger, graph, self._trials)
+        self._consolidator = Consolidator(ledger, evict, self._trials, why_not, shown)
         self._why_not = why_not
         self._failed: Sequence[tuple[object, ...]] = ()
         self._shown = shown
@@ -185,8 +188,8 @@ class Preemptor:
         self._why_not.withdraw_past()
         preempted = await self._preempt(backlogs, disciplines, reservations, context, guarantees)
         await self._why_not.store()
-        waits_s = [each for each in (self.retry_after_s, self._why_not.ends_in_s()) if each is not None]
-        self.retry_after_s = min(waits_s, default=None)
+        waits_s = (self.retry_after_s, self._consolidator.retry_after_s, self._why_not.ends_in_s())
+        self.retry_after_s = min((each for each in waits_s if each is not None), default=None)
         return preempted
 
     async def _preempt(
@@ -202,8 +205,12 @@ class Preemptor:
             name for name, each in disciplines.items() if each.preemption is Preemption.LOWER_PRIORITY
         }
 
+        moving = consolidating(disciplines)
+
         def may_preempt(first: Workload, victim: Workload) -> bool:
             known = first.queue in disciplines and first.shape not in context.unsatisfiable
+            if is_being_moved(victim):
+                return known and {first.queue, victim.queue} <= moving.keys()
             grounds = (
                 self._grounds(first, taking_part, guarantees) if known and victim.queue in taking_part else []
             )
@@ -216,6 +223,8 @@ class Preemptor:
                 context.quotas.accounts.limiting(first.account),
             )
             grounds = self._grounds(first, taking_part, guarantees) if len(ahead) <= _MOST_AHEAD else []
+            if not ahead and not grounds and first.queue in moving:
+                grounds = [""]
             return [
                 Attempt(first, ahead, frozenset(), limits, accounts, guaranteed_to)
                 for guaranteed_to in grounds
@@ -228,15 +237,31 @@ class Preemptor:
             guarantees,
         )
         abandoned = await self._withdrawals.abandoned(may_preempt, attempts, standing)
-        if not taking_part:
-            self._why_not.keep(())
-            return await self._withdraw(abandoned)
         if (left_s := self._under_way_s(abandoned)) > 0:
             self.retry_after_s = left_s
             return await self._withdraw(abandoned)
+        if taking_part and await self._preempt_by_rules(
+            backlogs, disciplines, taking_part, abandoned, standing, context
+        ):
+            return True
+        if not taking_part:
+            self._why_not.keep(())
+            if await self._withdraw(abandoned):
+                return True
+        return await self._consolidator.consolidate(backlogs, disciplines, standing, context)
+
+    async def _preempt_by_rules(
+        self,
+        backlogs: Mapping[str, Backlog],
+        disciplines: Mapping[str, Discipline],
+        taking_part: Collection[str],
+        abandoned: Mapping[WorkloadId, Abandoned],
+        standing: Standing,
+        context: CycleContext,
+    ) -> bool:
         victims_of = PossibleVictims(self._ledger.clock(), disciplines, self._shown)
         elastic = ElasticVictims(self._ledger, self._shown, victims_of, abandoned)
-        who = _Rules(disciplines, taking_part, victims_of, elastic, guarantees, abandoned)
+        who = _Rules(disciplines, taking_part, victims_of, elastic, standing.guarantees, abandoned)
         return await self._preempt_for_first(backlogs, who, standing, context)
 
     async def _preempt_for_first(

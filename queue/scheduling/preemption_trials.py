@@ -81,10 +81,17 @@ class Standing:
 
 @dataclass(frozen=True, slots=True)
 class Gone:
-    """What is gone in a trial: whole allocations, and some slots (ranks) of others."""
+    """What is gone in a trial: whole allocations, and some slots (ranks) of others.
+
+    Attributes
+    ----------
+    moved
+        Work of these allocations that has to start elsewhere then, in order. It still counts against limits.
+    """
 
     allocations: Sequence[Allocation] = ()
     parts: Sequence[tuple[Workload, Allocation, Collection[int]]] = ()
+    moved: Sequence[Workload] = ()
 
 
 NOTHING_GONE = Gone()
@@ -139,9 +146,11 @@ class PreemptionTrials:
             *own,
             *(workload_id for workload_id in reservations if self._yields(workload_id, attempt.workload)),
         }
-        quotas = standing.quotas.without([*(each.workload for each in victims.allocations), *aside])
+        moved = {each.id for each in victims.moved}
+        ended = (each.workload for each in victims.allocations if each.workload not in moved)
+        quotas = standing.quotas.without([*ended, *aside])
         jobspecs = self._requests(attempt, victims, chosen=chosen)
-        if not jobspecs[attempt.workload.id]:
+        if not all(jobspecs.get(each.id) for each in (attempt.workload, *victims.moved)):
             return frozenset()
         asked = [
             *(each for each in attempt.ahead if jobspecs[each.id] and not quotas.refusal(each)),
@@ -155,7 +164,11 @@ class PreemptionTrials:
                 duration_s=each.duration_s or 0,
                 policy=standing.policies.get(each.queue, ""),
             )
-            for each, probe in zip(asked, await self._probes_for(len(asked)), strict=True)
+            for each, probe in zip(
+                (*asked, *victims.moved),
+                await self._probes_for(len(asked) + len(victims.moved)),
+                strict=True,
+            )
         ]
         freed, freed_parts = self._graph.jobs.held_by(self._ledger.freed)
         whole = [jobid for each in victims.allocations for jobid in self._graph.jobs.of(each.jobid)]
@@ -167,6 +180,9 @@ class PreemptionTrials:
         answers = (
             await self._graph.fluxion.trial(requests, without=gone, parts=parts, call=self._graph.call())
         ).results
+        answers, restarts = answers[: len(asked)], answers[len(asked) :]
+        if any(each.verdict is not MatchVerdict.GRANTED for each in restarts):
+            return frozenset()
         if not _within_limits(asked, answers, quotas):
             return frozenset()
         *before, nodes = ([share.node for share in answer.shares] for answer in answers)
@@ -184,12 +200,13 @@ class PreemptionTrials:
         return any(map(self._rules.applies_to, (*attempt.ahead, attempt.workload)))
 
     def _requests(self, attempt: Attempt, victims: Gone, *, chosen: bool) -> dict[WorkloadId, str]:
-        """The requests of the work and of what is before it, as they are matched once the victims are gone.
+        """The requests of the work, of what is before it and of what is moved, as they are matched once the
+        victims are gone.
 
         Where rules keep the work off all nodes now, it has no reservation, and others would take the nodes of
         victims that end one after the other. So it gets none.
         """
-        works = (*attempt.ahead, attempt.workload)
+        works = (*attempt.ahead, attempt.workload, *victims.moved)
         if not self._request_of(attempt.workload):
             return {attempt.workload.id: ""}
         gone = victims.allocations if self._ruled(attempt) else ()

@@ -14,6 +14,7 @@ from itertools import islice
 from typing import Final
 
 from fluxqueue.api.fluxjobs import Reason, State
+from fluxqueue.queue.model.consolidations import is_being_moved
 from fluxqueue.queue.model.given_back import given_back_message, leaving_ranks
 from fluxqueue.queue.model.jobspecs import reservation_in
 from fluxqueue.queue.model.reasons import LIMIT_REASONS
@@ -21,6 +22,7 @@ from fluxqueue.queue.model.records import Allocation, Workload, WorkloadId
 from fluxqueue.queue.model.withdrawals import going_on, jobs_of_grown, notice_of
 from fluxqueue.queue.scheduling.graph import GraphKeeper
 from fluxqueue.queue.scheduling.graph_jobs import DRAIN_S
+from fluxqueue.queue.scheduling.policies.backlog import key_of
 from fluxqueue.queue.scheduling.preemption_trials import Attempt, Gone, PreemptionTrials, Standing
 from fluxqueue.queue.store.ledger import Ledger
 
@@ -111,7 +113,9 @@ class Withdrawals:
             why = _why(workload, first)
             # a pod by which a Job grew has its message, and may be preempted only like the Job
             victim = jobs.get(workload.message, before) if workload.kind == "Pod" else before
-            if first is not None and not why and not may_preempt(first, victim):
+            if first is not None and not why and not may_preempt(
+                first, workload if is_being_moved(workload) else victim
+            ):
                 why = f"{_goes_on(workload, first)} may not preempt it any more"
                 in_part.add(first.id)
             if first is not None and not why:
@@ -168,7 +172,8 @@ class Withdrawals:
         by_then = self._ledger.wall() + max(max(stops, default=now) - now, _NO_TIME) + _DRAIN
         planned = islice(self._ledger.planned_to_end(by_then), _MOST_PLANNED)
         whole = {its.jobid: its for _, its in (*told, *planned)}
-        return Gone([*whole.values()], [part for part in parts if part[1].jobid not in whole])
+        moved = sorted((row for row, _ in told if is_being_moved(row)), key=key_of)
+        return Gone([*whole.values()], [part for part in parts if part[1].jobid not in whole], moved)
 
 
 def reasons_of(abandoned: Mapping[WorkloadId, Abandoned]) -> dict[WorkloadId, str]:

@@ -26,7 +26,6 @@ from fluxqueue.queue.model.changes import Ending
 from fluxqueue.queue.model.given_back import given_back_message, leaving_ranks
 from fluxqueue.queue.model.groups import GroupKey, group_of_workload
 from fluxqueue.queue.model.records import (
-    GUARANTEED_FIRST,
     Allocation,
     FluxionJobId,
     RequeueState,
@@ -63,6 +62,8 @@ _CONTENTS = (
     "_pending",
     "_evicting",
     "_given_back",
+    "_moved",
+    "_room",
     "_ended",
     "_unreleased",
     "_reservations",
@@ -124,6 +125,8 @@ class LedgerState:
         self._pending: set[WorkloadId] = set()
         self._evicting: set[WorkloadId] = set()
         self._given_back: set[WorkloadId] = set()
+        self._moved: set[WorkloadId] = set()
+        self._room: set[WorkloadId] = set()
         self._ended: dict[WorkloadId, Workload] = {}
         """Rows of the last that ended, oldest first: their FluxJobs are written soon."""
         self._unreleased: set[FluxionJobId] = set()
@@ -138,7 +141,7 @@ class LedgerState:
         self.added_priority: Callable[[Workload], int] = lambda _workload: 0
         """What is added to the priority of a workload; whoever sets it calls `reprioritise` for those that
         are known."""
-        self._first: frozenset[WorkloadId] = frozenset()
+        self._first: Mapping[WorkloadId, int] = {}
 
     # ---- reading -------------------------------------------------------------------------------------------
 
@@ -217,6 +220,14 @@ class LedgerState:
             for workload_id in sorted(self._given_back)
         )
         return [(workload, allocation) for workload, allocation in found if allocation is not None]
+
+    def moved(self) -> list[Workload]:
+        """Return workloads that were moved, or are to move, so that other work starts."""
+        return [self._workloads[workload_id] for workload_id in sorted(self._moved)]
+
+    def got_room(self) -> list[Workload]:
+        """Return workloads for which others were moved, or gave pods back."""
+        return [self._workloads[workload_id] for workload_id in sorted(self._room)]
 
     def giving_back(self) -> list[tuple[Workload, Allocation]]:
         """Return those of them whose slots are not all free yet."""
@@ -349,15 +360,16 @@ class LedgerState:
         _call(self._order_listeners, moved)
         return bool(moved)
 
-    def put_first(self, ids: frozenset[WorkloadId]) -> bool:
-        """Order these workloads before all others, and no longer those of before;
+    def put_first(self, added: Mapping[WorkloadId, int]) -> bool:
+        """Add these to the priorities of workloads, and no longer what was added before;
         return True if the order of pending ones changed.
         """
-        changed, self._first = self._first ^ ids, ids
+        changed = {each for each, _ in self._first.items() ^ added.items()}
+        self._first = added
         return self.reprioritise(changed)
 
     def _prioritised(self, workload: Workload) -> Workload:
-        added = self.added_priority(workload) + (GUARANTEED_FIRST if workload.id in self._first else 0)
+        added = self.added_priority(workload) + self._first.get(workload.id, 0)
         return workload if added == workload.added_priority else replace(workload, added_priority=added)
 
     def load_contents(
@@ -410,6 +422,8 @@ class LedgerState:
         (self._pending.add if workload.state is State.PENDING else self._pending.discard)(workload.id)
         (self._evicting.add if workload.evicting else self._evicting.discard)(workload.id)
         (self._given_back.add if given_back_message(workload) else self._given_back.discard)(workload.id)
+        (self._moved.add if workload.requeue_state.moved else self._moved.discard)(workload.id)
+        (self._room.add if workload.requeue_state.room else self._room.discard)(workload.id)
         if workload.id in self._pairs:
             self._stale_pairs.add(workload.id)
 
@@ -449,6 +463,8 @@ class LedgerState:
         self._pending.discard(workload_id)
         self._evicting.discard(workload_id)
         self._given_back.discard(workload_id)
+        self._moved.discard(workload_id)
+        self._room.discard(workload_id)
         if (workload := self._workloads.pop(workload_id, None)) is None:
             return
         self.requests.change(workload, None)

@@ -16,7 +16,15 @@ from support.memory_store import MemoryStore
 from support.queue_builders import a_job, around
 
 from fluxqueue.api.clusterobjects import DaemonSet
-from fluxqueue.api.fluxqueues import AtLimit, Policy, Preemption, PreemptionRules, Provision, QueueLimits
+from fluxqueue.api.fluxqueues import (
+    AtLimit,
+    Consolidation,
+    Policy,
+    Preemption,
+    PreemptionRules,
+    Provision,
+    QueueLimits,
+)
 from fluxqueue.api.fluxreservations import FluxReservation
 from fluxqueue.api.nodes import Node
 from fluxqueue.api.pods import Pod
@@ -108,6 +116,7 @@ class Bench:
         self.limits: QueueLimits | None = None
         self.preemption = Preemption.NEVER
         self.preemption_rules = PreemptionRules()
+        self.consolidation = Consolidation()
         self.match_policy = ""
         self.at_limit = AtLimit.SKIP
         self.provision = Provision.NONE
@@ -145,6 +154,7 @@ class Bench:
             match_policy=self.match_policy,
             provision=self.provision,
             at_limit=self.at_limit,
+            consolidation=self.consolidation,
         )
         return {"default": own, **self.other_queues}
 

@@ -11,6 +11,7 @@ from fluxqueue.api import names
 from fluxqueue.api.fluxqueues import (
     AtLimit,
     BackfillDurations,
+    Consolidation,
     FluxQueue,
     FluxQueueSpec,
     Planning,
@@ -32,6 +33,7 @@ DEFAULT_DEPTH = 64
 (flux-config-sched-fluxion-qmanager(5))."""
 
 _GRANTS_NOTHING = PreemptionRules()
+_MOVES_NOTHING = Consolidation()
 _USUAL_PLANNING = Planning()
 
 
@@ -55,6 +57,8 @@ class Discipline:
         Whether its work that waits for a limit keeps work behind it from starting under that limit.
     planning
         How it plans ahead.
+    consolidation
+        Whether its work is moved so that wide work starts sooner.
     """
 
     policy: Policy = Policy.EASY
@@ -67,6 +71,7 @@ class Discipline:
     enforces_duration: bool = False
     at_limit: AtLimit = AtLimit.SKIP
     planning: Planning = _USUAL_PLANNING
+    consolidation: Consolidation = _MOVES_NOTHING
 
     @property
     def reserves(self) -> bool:
@@ -116,6 +121,7 @@ def disciplines_of(queues: Iterable[FluxQueue]) -> dict[str, Discipline]:
             spec.enforce_duration is not None and spec.enforce_duration.enabled,
             spec.at_limit,
             spec.planning or _USUAL_PLANNING,
+            spec.consolidation or _MOVES_NOTHING,
         )
         for name, spec in specs.items()
     }

@@ -35,6 +35,7 @@ __all__ = [
     "PreemptionCandidate",
     "VictimSearch",
     "Victims",
+    "choose_moves",
     "choose_parts",
     "choose_victims",
     "is_below",
@@ -172,6 +173,25 @@ def choose_parts(orders: Iterable[Sequence[Victims]], *, most_removals: int = _M
     if not found:
         return ()
     return (yield from _left_out((), min(found, key=price), most_removals))
+
+
+def choose_moves(units: Sequence[Victims], *, most_removals: int) -> VictimSearch:
+    """Search work that has to start elsewhere: what is moved needs room too, so more of it may not help.
+
+    Parameters
+    ----------
+    units
+        All work of a node that may be moved, for each node: what costs least first.
+    most_removals
+        How many are tried to be left out.
+    """
+    enough = 1
+    while not (taken := (yield tuple(dict.fromkeys(chain.from_iterable(units[:enough]))))):
+        if enough >= len(units):
+            return ()
+        enough *= 2
+    victims = yield from _first_enough((), units[:enough], taken)
+    return (yield from _left_out((), tuple(dict.fromkeys(victims)), most_removals))
 
 
 def _first_enough(
