@@ -83,11 +83,7 @@ def _warnings(spec: FluxQueueSpec) -> Iterator[str]:
             "spec.enforceDuration.enabled to true"
         )
     moves = spec.consolidation is not None and spec.consolidation.enabled
-    if (
-        spec.preemption_rules is not None
-        and spec.preemption is not Preemption.LOWER_PRIORITY
-        and not moves
-    ):
+    if spec.preemption_rules is not None and spec.preemption is not Preemption.LOWER_PRIORITY and not moves:
         yield (
             "spec.preemptionRules has no effect: work of this queue is preempted only if spec.preemption is "
             "lowerPriority"
@@ -118,9 +114,7 @@ def _consolidation_warnings(spec: FluxQueueSpec) -> Iterator[str]:
     if rules is None:
         return
     if not rules.enabled:
-        yield (
-            "spec.consolidation is not enabled: no work is moved; set spec.consolidation.enabled to true"
-        )
+        yield ("spec.consolidation is not enabled: no work is moved; set spec.consolidation.enabled to true")
     elif spec.policy is Policy.FCFS:
         yield (
             "spec.consolidation has no effect: the policy fcfs plans no starts, so nobody knows what is won; "

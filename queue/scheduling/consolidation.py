@@ -60,14 +60,15 @@ from fluxqueue.queue.scheduling.why_not import WhyNot
 from fluxqueue.queue.scheduling.withdrawals import waits_for_nodes
 from fluxqueue.queue.store.ledger import Ledger
 
-__all__ = ["Consolidator", "consolidating", "units_by_node"]
+__all__ = ["MOST_MOVED", "MOST_REMOVALS", "Consolidator", "consolidating", "units_by_node"]
 
 log = structlog.get_logger()
 
 _HEADS: Final = 100
 """Workloads of each queue that are searched for the first that waits for nodes."""
-_MOST_CANDIDATES: Final = 100
-_MOST_REMOVALS: Final = 8
+MOST_MOVED: Final = 100
+"""Workloads that may be moved at once, and that are searched: those that cost least."""
+MOST_REMOVALS: Final = 8
 _AGAIN_S: Final = 10.0
 """Between two searches."""
 _NOTHING_WITHDRAWN: Final[Mapping[WorkloadId, str]] = {}
@@ -190,7 +191,7 @@ class Consolidator:
         if not units or not self._due(attempt, now, freed=context.capacity_changed):
             return False
         victims = await self._trials.choose(
-            choose_moves(units, most_removals=_MOST_REMOVALS),
+            choose_moves(units, most_removals=MOST_REMOVALS),
             attempt,
             standing,
             lambda each: self._gone(elastic, each),
@@ -256,11 +257,14 @@ class Consolidator:
                 immobile |= allocation.open_nodes
         wholes.sort(key=lambda each: (each.lost_node_s, each.workload))
         parts = [
-            tuple(replace(each, lost_node_s=each.lost_node_s + plan.won_node_s(now) / plan.nodes, priority=0) for each in unit)
+            tuple(
+                replace(each, lost_node_s=each.lost_node_s + plan.won_node_s(now) / plan.nodes, priority=0)
+                for each in unit
+            )
             for unit in (elastic.parts_by_node(jobs) if jobs else ())
             if all(self._within(each, rules) for each in unit)
         ]
-        return units_by_node(wholes[:_MOST_CANDIDATES], frozenset(immobile), parts[:_MOST_CANDIDATES])
+        return units_by_node(wholes[:MOST_MOVED], frozenset(immobile), parts[:MOST_MOVED])
 
     def _within(self, part: PreemptionCandidate, rules: Mapping[str, Consolidation]) -> bool:
         """True if a pod that is given back loses no more than its queue allows."""

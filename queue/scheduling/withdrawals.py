@@ -113,8 +113,10 @@ class Withdrawals:
             why = _why(workload, first)
             # a pod by which a Job grew has its message, and may be preempted only like the Job
             victim = jobs.get(workload.message, before) if workload.kind == "Pod" else before
-            if first is not None and not why and not may_preempt(
-                first, workload if is_being_moved(workload) else victim
+            if (
+                first is not None
+                and not why
+                and not may_preempt(first, workload if is_being_moved(workload) else victim)
             ):
                 why = f"{_goes_on(workload, first)} may not preempt it any more"
                 in_part.add(first.id)

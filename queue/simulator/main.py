@@ -35,6 +35,7 @@ from fluxqueue.queue.simulator.options import (
     discipline_of,
     levels_named,
     trace_of,
+    with_moves,
     with_rules,
 )
 from fluxqueue.queue.simulator.pictures import occupancy_chart, utilisation_chart, waits_chart
@@ -75,6 +76,7 @@ def main(argv: Sequence[str] | None = None) -> int:
             trace = with_accounts(trace, accounts, options.seed)
         disciplines = dict(discipline_of(text) for text in options.policy or ["fcfs", "easy", "conservative"])
         disciplines = {name: with_rules(each, options) for name, each in disciplines.items()}
+        disciplines |= with_moves(disciplines, options.consolidate)
     except (UsageError, InvalidTrace, ValueError) as error:
         sys.stderr.write(f"fluxqueue simulate: {error}\n")
         return 2
@@ -89,6 +91,7 @@ def main(argv: Sequence[str] | None = None) -> int:
             half_life_s,
             guaranteed,
             among_users=options.among_users,
+            checkpoint_s=options.checkpoint or 0,
         )
     except FluxionError as error:
         sys.stderr.write(f"fluxqueue simulate: {error}\n")
@@ -124,6 +127,9 @@ def _forecast_cluster(options: argparse.Namespace) -> int:
             "half_life",
             "guarantee",
             "min_pods",
+            "scatter",
+            "checkpoint",
+            "consolidate",
         )
         for name in of_traces:
             if getattr(options, name) is not None:
@@ -175,6 +181,7 @@ def _simulate(
     guaranteed: dict[str, int],
     *,
     among_users: bool,
+    checkpoint_s: int,
 ) -> tuple[dict[str, Summary], dict[str, Sequence[SimulatedJob]]]:
     summaries: dict[str, Summary] = {}
     results: dict[str, Sequence[SimulatedJob]] = {}
@@ -187,14 +194,21 @@ def _simulate(
                 SimulatedShares(shares, half_life_s, among_users=among_users) if shares else None
             )
             simulation = Simulation(
-                trace, discipline, match_policy, shares=simulated_shares, guaranteed=guaranteed
+                trace,
+                discipline,
+                match_policy,
+                shares=simulated_shares,
+                guaranteed=guaranteed,
+                checkpoint_s=checkpoint_s,
             )
             began = time.perf_counter()
             # mypy cannot infer a lambda with a default
             run = simulation.run(lambda ended, bar=bar: bars.update(bar, completed=ended))  # type: ignore[misc]
             results[name] = asyncio.run(run)
             seconds = time.perf_counter() - began
-            summaries[name] = summarise(results[name], trace.nodes, cycles=simulation.cycles, seconds=seconds)
+            summaries[name] = summarise(
+                results[name], trace.nodes, cycles=simulation.cycles, seconds=seconds, cores=trace.cores
+            )
     return summaries, results
 
 

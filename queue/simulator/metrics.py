@@ -46,6 +46,10 @@ class Summary(msgspec.Struct, frozen=True, omit_defaults=False):
         Jobs that were ended at the end of their duration, and how often jobs were preempted.
     molded
         Jobs that started with fewer nodes than they asked for.
+    moves
+        How often jobs were moved.
+    wide_median_wait_s
+        Of jobs of more than one node.
     """
 
     jobs: int
@@ -64,13 +68,24 @@ class Summary(msgspec.Struct, frozen=True, omit_defaults=False):
     limited: int = 0
     preemptions: int = 0
     molded: int = 0
+    moves: int = 0
+    wide_median_wait_s: float = 0.0
 
 
-def summarise(ran: Sequence[SimulatedJob], nodes: int, *, cycles: int, seconds: float) -> Summary:
-    """Return the figures of jobs that have all ended."""
+def summarise(
+    ran: Sequence[SimulatedJob], nodes: int, *, cycles: int, seconds: float, cores: int = 1
+) -> Summary:
+    """Return the figures of jobs that have all ended on so many nodes of so many cores."""
     first, last = ran[0].job.submit_s, ran[-1].job.submit_s
     window = max(last - first, 1)
-    busy = sum(_mean_nodes(each) * max(0, min(each.end_s, last) - max(each.start_s, first)) for each in ran)
+    busy = sum(
+        _mean_nodes(each)
+        * each.job.cores
+        / cores
+        * max(0, min(each.end_s, last) - max(each.start_s, first) + each.saved_s)
+        for each in ran
+    )
+    wide = [each.wait_s for each in ran if each.job.nodes > 1]
     waits = np.array([each.wait_s for each in ran], dtype=np.float64)
     runtimes = np.array([each.job.runtime_s for each in ran], dtype=np.float64)
     ran_s = np.array(
@@ -102,6 +117,8 @@ def summarise(ran: Sequence[SimulatedJob], nodes: int, *, cycles: int, seconds: 
         limited=sum(each.limited for each in ran),
         preemptions=sum(each.preempted for each in ran),
         molded=sum(each.molded for each in ran),
+        moves=sum(each.moved for each in ran),
+        wide_median_wait_s=float(np.median(wide)) if wide else 0.0,
     )
 
 

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
 from fluxqueue.api.fluxqueues import (
     BackfillDurations,
+    Consolidation,
     Planning,
     Policy,
     Preemption,
@@ -28,6 +29,7 @@ __all__ = [
     "discipline_of",
     "levels_named",
     "trace_of",
+    "with_moves",
     "with_rules",
 ]
 
@@ -90,6 +92,8 @@ def trace_of(options: argparse.Namespace) -> Trace:
         trace = trace.overestimated(*_range(options.overestimate), options.seed)
     if options.min_pods is not None:
         trace = trace.moldable(options.min_pods)
+    if options.scatter is not None:
+        trace = trace.scattered(options.scatter)
     return _prioritised(trace, options.priority) if options.priority else trace
 
 
@@ -148,6 +152,26 @@ def with_rules(discipline: Discipline, options: argparse.Namespace) -> Disciplin
         )
     rules = PreemptionRules(min_run_seconds=int(least), grace_seconds=int(grace or "0"))
     return replace(discipline, preemption=Preemption.LOWER_PRIORITY, preemption_rules=rules)
+
+
+def with_moves(disciplines: Mapping[str, Discipline], text: str | None) -> dict[str, Discipline]:
+    """Return the disciplines that make reservations, by another name, with consolidation as it is asked
+    for.
+    """
+    if text is None:
+        return {}
+    lost, _, again = text.partition(":")
+    if not lost.isdecimal() or not (again or "0").isdecimal():
+        raise UsageError(
+            f"--consolidate {text}: seconds such as 1800:3600 are needed: the most that a job may lose, and "
+            "for how long what was moved is left alone"
+        )
+    rules = Consolidation(enabled=True, max_lost_seconds=int(lost), again_after_seconds=int(again or "3600"))
+    return {
+        f"{name}+moves": replace(each, consolidation=rules)
+        for name, each in disciplines.items()
+        if each.reserves
+    }
 
 
 def _prioritised(trace: Trace, texts: Sequence[str]) -> Trace:
@@ -220,6 +244,26 @@ def _add_rule_options(parser: argparse.ArgumentParser) -> None:
         type=_percent,
         metavar="PERCENT",
         help="let jobs start with this part of their nodes, and grow",
+    )
+    parser.add_argument(
+        "--scatter",
+        type=_positive,
+        metavar="CORES",
+        help="nodes have so many cores: jobs of one node take one core, others whole nodes",
+    )
+    parser.add_argument(
+        "--consolidate",
+        metavar="LOST[:AGAIN]",
+        help=(
+            "also try each policy with consolidation: the most that a job may lose, and for how long what "
+            "was moved is left alone (default 3600), in seconds"
+        ),
+    )
+    parser.add_argument(
+        "--checkpoint",
+        type=_positive,
+        metavar="SECONDS",
+        help="with --consolidate: each job saves so often, and goes on from there if it is moved",
     )
     parser.add_argument(
         "--priority",

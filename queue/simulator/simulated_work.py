@@ -48,6 +48,10 @@ class SimulatedJob:
         True if its queue ended it at the end of its duration.
     preempted
         How often it was preempted; it then began again.
+    moved
+        How often it was moved; it then went on from its last checkpoint.
+    saved_s, ran_before_s
+        How much of its run time it had done by then, and how long it ran for that.
     eligible_s
         From when on it waited for nodes only, if that was after its submission.
     """
@@ -61,13 +65,18 @@ class SimulatedJob:
     hosts: tuple[int, ...] = ()
     limited: bool = False
     preempted: int = 0
+    moved: int = 0
+    saved_s: int = 0
+    ran_before_s: int = 0
     started_nodes: int = 0
     eligible_s: int = 0
 
     @property
     def wait_s(self) -> int:
-        """Seconds from submission to start, without those that it waited for another job."""
-        return self.start_s - max(self.job.submit_s, self.eligible_s)
+        """Seconds from submission to start, without those that it waited for another job, or ran before it
+        was moved.
+        """
+        return self.start_s - max(self.job.submit_s, self.eligible_s) - self.ran_before_s
 
     @property
     def molded(self) -> bool:
@@ -99,10 +108,10 @@ def time_at(second: int) -> datetime:
     return EPOCH + timedelta(seconds=second)
 
 
-_JOBSPECS: dict[tuple[int, int], str] = {}
+_JOBSPECS: dict[tuple[int, int, int], str] = {}
 
 
-def node_request(nodes: int, least: int = 0) -> str:
+def node_request(nodes: int, least: int = 0, cores: int = 1) -> str:
     """Return the jobspec of whole nodes. The duration is sent with each call, so that jobs of one size share
     a jobspec.
 
@@ -112,15 +121,17 @@ def node_request(nodes: int, least: int = 0) -> str:
         Their number.
     least
         With how few the job may start; 0: with all.
+    cores
+        Of each node.
     """
-    text = _JOBSPECS.get((nodes, least))
+    text = _JOBSPECS.get((nodes, least, cores))
     if text is None:
-        slot = {"type": "slot", "count": nodes, "label": SLOT, "with": [{"type": "core", "count": 1}]}
+        slot = {"type": "slot", "count": nodes, "label": SLOT, "with": [{"type": "core", "count": cores}]}
         attributes = {"system": {}, "user": {MIN_PODS: least}} if least else {"system": {}}
         text = orjson.dumps(
             {"version": 1, "resources": [slot], "tasks": [], "attributes": attributes}
         ).decode()
-        _JOBSPECS[nodes, least] = text
+        _JOBSPECS[nodes, least, cores] = text
     return text
 
 
@@ -140,8 +151,8 @@ def workload_of(job: TraceJob, predicted_s: int | None = None) -> Workload:
         name=f"job-{job.number}",
         queue=job.queue,
         priority=job.priority,
-        jobspec=node_request(job.nodes, job.least_nodes),
-        shape=f"{job.nodes}/{job.least_nodes}/{job.requested_s}",
+        jobspec=node_request(job.nodes, job.least_nodes, job.cores),
+        shape=f"{job.nodes}/{job.least_nodes}/{job.cores}/{job.requested_s}",
         pods=job.nodes,
         duration_s=job.requested_s,
         duration_assumed=False,

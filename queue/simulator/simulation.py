@@ -16,7 +16,14 @@ from types import MappingProxyType
 from fluxqueue.fluxion.messages import CallContext, GraphNodeSpec, MatchResult, NodeShare, Pool, RestoredJob
 from fluxqueue.fluxion.rpc.inprocess import LocalFluxion
 from fluxqueue.queue.model.jobspecs import SLOT
-from fluxqueue.queue.model.records import GUARANTEED_FIRST, FluxionJobId, Workload, WorkloadId
+from fluxqueue.queue.model.records import (
+    GUARANTEED_FIRST,
+    MOVED_FIRST,
+    ROOM_FIRST,
+    FluxionJobId,
+    Workload,
+    WorkloadId,
+)
 from fluxqueue.queue.scheduling.added_priorities import AddedPriorities
 from fluxqueue.queue.scheduling.policies.backlog import Backlog
 from fluxqueue.queue.scheduling.policies.disciplines import Discipline
@@ -35,6 +42,7 @@ from fluxqueue.queue.scheduling.policies.predictions import (
 )
 from fluxqueue.queue.scheduling.policies.rounds import Round
 from fluxqueue.queue.scheduling.round_driver import RoundDriver
+from fluxqueue.queue.simulator.consolidation import SimulatedConsolidation
 from fluxqueue.queue.simulator.preemption import SimulatedPreemption
 from fluxqueue.queue.simulator.simulated_chains import SimulatedChains
 from fluxqueue.queue.simulator.simulated_growth import SimulatedGrowth
@@ -81,6 +89,8 @@ class Simulation:
         Accounts whose fair shares order the work; None: there are none.
     guaranteed
         Nodes that are guaranteed to accounts.
+    checkpoint_s
+        How often each job saves what it has, so that it goes on there if it is moved; 0: never.
 
     Attributes
     ----------
@@ -96,6 +106,7 @@ class Simulation:
         fixed: Sequence[SimulatedJob] = (),
         shares: SimulatedShares | None = None,
         guaranteed: Mapping[str, int] = _NOTHING,
+        checkpoint_s: int = 0,
     ) -> None:
         self.ran = [SimulatedJob(job) for job in trace.jobs]
         self.cycles = 0
@@ -135,6 +146,10 @@ class Simulation:
         self._stops: list[tuple[int, int]] = []
         self._chains = SimulatedChains()
         self._preemption = SimulatedPreemption(self._fluxion, self._disciplines, EPOCH)
+        self._consolidation = SimulatedConsolidation(self._fluxion, self._disciplines, EPOCH, checkpoint_s)
+        self._room: dict[WorkloadId, int] = {}
+        """What is added to the priority of jobs that were moved, and of the one that gets room."""
+        self._moving: set[int] = set()
         self._growth = SimulatedGrowth(self._fluxion, EPOCH_S)
         self._now = 0
         self._finished = 0
@@ -153,7 +168,10 @@ class Simulation:
             Stop at the first event from this second on; jobs that wait then have no start. None: at the end
             of the last job.
         """
-        nodes = [GraphNodeSpec(node_name(number), (Pool("core", 1),)) for number in range(self._trace.nodes)]
+        nodes = [
+            GraphNodeSpec(node_name(number), (Pool("core", self._trace.cores),))
+            for number in range(self._trace.nodes)
+        ]
         await self._fluxion.init(self._match_policy, nodes=nodes, call=CallContext(now=EPOCH_S))
         jobs, arrived = self._trace.jobs, 0
         reported = 0
@@ -174,7 +192,7 @@ class Simulation:
             self._reprioritise()
             await self._cycle()
             for _ in range(_MOST_AT_ONCE):
-                if not await self._preempt():
+                if not (await self._preempt() or await self._consolidate()):
                     break
                 await self._cycle()
             await self._grow()
@@ -200,7 +218,9 @@ class Simulation:
         while self._fixed and self._fixed[-1].start_s <= self._now:
             each = self._fixed.pop()
             planned = each.start_s + each.job.requested_s
-            shares = tuple(NodeShare(node_name(host), {SLOT: 1}, {"core": 1}) for host in each.hosts)
+            shares = tuple(
+                NodeShare(node_name(host), {SLOT: 1}, {"core": each.job.cores}) for host in each.hosts
+            )
             job = RestoredJob(each.job.number, shares, EPOCH_S + each.start_s, EPOCH_S + planned)
             await self._fluxion.restore([job], call=self._call())
             self._expect_to_end(each, planned)
@@ -278,6 +298,7 @@ class Simulation:
 
     def _prioritised(self, workload: Workload) -> Workload:
         added = self._added.of(workload) + (GUARANTEED_FIRST if workload.id in self._guarantees.first else 0)
+        added += self._room.get(workload.id, 0)
         return workload if added == workload.added_priority else replace(workload, added_priority=added)
 
     def _reprioritise(self) -> None:
@@ -354,6 +375,32 @@ class Simulation:
             self._backlogs, self._reservations, self._running(), self._now, self._guarantees.now
         )
         victims = await choice
+        await self._stop(victims)
+        wake_s = self._preemption.retry_s
+        if not victims and wake_s is not None and (not self._overdue or self._overdue[0][0] > wake_s):
+            heapq.heappush(self._overdue, (wake_s, -1))  # of no job: only the time counts
+        return bool(victims) and await self._stop_preempted()
+
+    async def _consolidate(self) -> bool:
+        """Move jobs for the first that waits; True if they stop at once, and it can be matched."""
+        if self._stops or not self._consolidation.any:
+            return False
+        moves = await self._consolidation.choose(
+            self._backlogs, self._reservations, self._running(), self._now
+        )
+        if moves is None:
+            return False
+        self._room = {moves.first: ROOM_FIRST, **dict.fromkeys(moves.moved, MOVED_FIRST)}
+        first = self._of[int(moves.first)].job
+        self._backlogs[first.queue].update([self._prioritised(self._arriving(first))])
+        held = self._reservations[moves.first]
+        self._reservations[moves.first] = replace(held, priority=held.priority + ROOM_FIRST)
+        self._moving.update(map(int, moves.moved))
+        await self._stop(moves.moved)
+        return await self._stop_preempted()
+
+    async def _stop(self, victims: Sequence[WorkloadId]) -> None:
+        """Stop jobs at the end of their grace."""
         for victim in victims:
             ran = self._of[int(victim)]
             stop_s = min(
@@ -364,10 +411,6 @@ class Simulation:
             await self._fluxion.extend(
                 int(victim), EPOCH_S + self._planned_ends[int(victim)], call=self._call()
             )
-        wake_s = self._preemption.retry_s
-        if not victims and wake_s is not None and (not self._overdue or self._overdue[0][0] > wake_s):
-            heapq.heappush(self._overdue, (wake_s, -1))  # of no job: only the time counts
-        return bool(victims) and await self._stop_preempted()
 
     def _running(self) -> dict[WorkloadId, tuple[Workload, SimulatedJob]]:
         return {
@@ -386,8 +429,14 @@ class Simulation:
             stopped.append(number)
             if self._shares is not None:
                 self._shares.ended(ran.job, len(ran.hosts))
+            if number in self._moving:
+                self._moving.discard(number)
+                ran.saved_s += self._consolidation.saved_s(self._now - ran.start_s)
+                ran.ran_before_s += self._now - ran.start_s
+                ran.moved += 1
+            else:
+                ran.preempted += 1
             ran.start_s = ran.end_s = -1
-            ran.preempted += 1
             self._backlogs[ran.job.queue].update([self._prioritised(self._arriving(ran.job))])
         if stopped:
             self._clear_refusal_caches()
@@ -423,7 +472,9 @@ class Simulation:
             ran.limited = enforced and ran.job.runtime_s > ran.job.requested_s
             ran.hosts = tuple(node_number(share.node) for share in answer.shares)
             ran.started_nodes = len(ran.hosts)
-            self._growth.started(ran, ran.job.requested_s if ran.limited else ran.job.runtime_s)
+            self._room.pop(workload.id, None)
+            run_s = ran.job.requested_s if ran.limited else ran.job.runtime_s
+            self._growth.started(ran, max(run_s - ran.saved_s, 1))
             self._expect_to_end(ran, answer.end - EPOCH_S)
 
     def _expect_to_end(self, ran: SimulatedJob, planned: int) -> None:

@@ -1,6 +1,6 @@
 """A trace: when each job was submitted, its size, its runtime and its stated duration.
 
-All times are whole seconds and all sizes whole nodes. `Trace.scaled` changes the offered load: it scales the
+All times are whole seconds, and all sizes whole nodes unless the trace is scattered. `Trace.scaled` changes the offered load: it scales the
 time between submissions and leaves the jobs as they are, which is the usual method since Feitelson.
 """
 
@@ -40,6 +40,8 @@ class TraceJob:
         Number of the job whose end it waits for, and seconds after that; 0: none.
     least_nodes
         With how few nodes it may start; 0: with all.
+    cores
+        Of each of its nodes.
     """
 
     number: int
@@ -54,6 +56,7 @@ class TraceJob:
     after: int = 0
     think_s: int = 0
     least_nodes: int = 0
+    cores: int = 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,6 +65,8 @@ class Trace:
 
     Attributes
     ----------
+    cores
+        Of each node.
     left_out
         Reasons why jobs of the source are missing, each with their number.
     """
@@ -70,6 +75,7 @@ class Trace:
     nodes: int
     jobs: tuple[TraceJob, ...]
     left_out: tuple[tuple[str, int], ...] = ()
+    cores: int = 1
 
     @property
     def span_s(self) -> int:
@@ -79,8 +85,8 @@ class Trace:
     @property
     def load(self) -> float:
         """Offered load: node-seconds of all jobs in proportion to those of the machine while jobs arrive."""
-        work = sum(job.nodes * job.runtime_s for job in self.jobs)
-        return work / (self.nodes * self.span_s) if self.span_s else 0.0
+        work = sum(job.nodes * job.cores * job.runtime_s for job in self.jobs)
+        return work / (self.nodes * self.cores * self.span_s) if self.span_s else 0.0
 
     def scaled(self, load: float) -> Trace:
         """Return the same jobs, submitted so that the offered load has this value.
@@ -101,6 +107,13 @@ class Trace:
             self,
             jobs=tuple(replace(job, submit_s=round((job.submit_s - first) * factor)) for job in self.jobs),
         )
+
+    def scattered(self, cores: int) -> Trace:
+        """Return the same jobs on nodes with so many cores: a job of one node takes one core, others take
+        whole nodes.
+        """
+        jobs = (replace(job, cores=1 if job.nodes == 1 else cores) for job in self.jobs)
+        return replace(self, jobs=tuple(jobs), cores=cores)
 
     def moldable(self, percent: int) -> Trace:
         """Return the same jobs, each of which may start with so many percent of its nodes."""

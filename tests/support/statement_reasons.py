@@ -259,11 +259,22 @@ def _not_started(work: ShownWork, picture: Picture) -> str:
 _PREEMPTED = re.compile(r"\(priority (?P<own>-?\d+)\) was preempted by .* \(priority (?P<other>-?\d+)\)")
 
 
+_MOVED = re.compile(r"\((?P<won>[\d,]+ node-\w+) won, (?P<lost>[\d,]+ node-\w+) lost by the plan\)")
+
+
 def _preempted(work: ShownWork, picture: Picture) -> str:
     said = _PREEMPTED.search(work.row.message)
     if said is not None and int(said["other"]) <= int(said["own"]):
         return "the other one has no higher priority"
+    moved = _MOVED.search(work.row.message)
+    if moved is not None and _node_s(moved["won"]) <= _node_s(moved["lost"]):
+        return "more is lost than won"
     return "" if work.state is State.DRAINING or work.row.requeues else "it was never requeued"
+
+
+def _node_s(words: str) -> int:
+    count, _, unit = words.replace(",", "").partition(" ")
+    return int(count) * (60 if unit == "node-minutes" else 1)
 
 
 def _reservation_not_allowed(work: ShownWork, picture: Picture) -> str:

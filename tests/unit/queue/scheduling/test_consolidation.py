@@ -6,7 +6,6 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from datetime import datetime, timedelta
 
-import pytest
 from support.queue_bench import START, Bench, a_machine, job
 
 from fluxqueue.api.fluxjobs import Outcome, Reason, State
