@@ -18,6 +18,7 @@ __all__ = [
     "ENDED",
     "IDLE_SINCE",
     "LIVE",
+    "ROOM_MADE",
     "Condition",
     "ConditionReason",
     "FluxJob",
@@ -61,6 +62,8 @@ ENDED: Final = frozenset({State.COMPLETED, State.FAILED, State.CANCELLED})
 LIVE: Final = frozenset({State.ALLOCATED, State.RUNNING, State.DRAINING})
 """States of work that holds, or may hold, nodes."""
 IDLE_SINCE: Final = "idle since"
+ROOM_MADE: Final = "room was made for it: "
+"""How the message of work begins that started because other work was moved."""
 """How the message of running work begins that is not used."""
 
 

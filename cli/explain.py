@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 
 from fluxqueue.api import hostlists, names
-from fluxqueue.api.fluxjobs import IDLE_SINCE, FluxJob, Reason, State
+from fluxqueue.api.fluxjobs import IDLE_SINCE, ROOM_MADE, FluxJob, Reason, State
 from fluxqueue.api.formatting import format_nodes, format_quantity
 from fluxqueue.api.pods import Pod, PodSpec
 from fluxqueue.api.reasons import REASONS
@@ -94,7 +94,7 @@ def explain(
         *_account(seen.job, guaranteed),
         *([("Matcher", matcher)] if matcher else []),
         *_waiting(seen.job, now),
-        *_idle(seen.job),
+        *_said_of_running(seen.job),
         *_history(seen.job, now),
     ]
     if seen.job.status.nodes:
@@ -267,10 +267,13 @@ def _waiting(job: FluxJob, now: datetime) -> list[tuple[str, str]]:
     return facts
 
 
-def _idle(job: FluxJob) -> list[tuple[str, str]]:
-    """Return since when running work is idle, and what becomes of it."""
-    said = job.status.message if state_of(job) == State.RUNNING else ""
-    return [("Idle", said.removeprefix("idle "))] if said.startswith(IDLE_SINCE) else []
+def _said_of_running(job: FluxJob) -> list[tuple[str, str]]:
+    """Return since when running work is idle, and what becomes of it; or what was moved for work."""
+    said = job.status.message
+    if said.startswith(ROOM_MADE):
+        return [("Room", said.removeprefix(ROOM_MADE))]
+    idle = state_of(job) == State.RUNNING and said.startswith(IDLE_SINCE)
+    return [("Idle", said.removeprefix("idle "))] if idle else []
 
 
 def _bound_by(pods: Sequence[Pod]) -> list[tuple[str, str]]:

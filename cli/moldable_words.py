@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from fluxqueue.api import hostlists, names
-from fluxqueue.api.fluxjobs import ENDED, IDLE_SINCE, FluxJob, State
+from fluxqueue.api.fluxjobs import ENDED, IDLE_SINCE, ROOM_MADE, FluxJob, State
 from fluxqueue.api.hostlists import InvalidHostlist
 from fluxqueue.api.moldable import molded_duration
 from fluxqueue.api.pods import Pod
@@ -47,7 +47,7 @@ def moldable_words(job: FluxJob, least: int, pods: Sequence[Pod]) -> str:
 def gave_back_words(job: FluxJob) -> str:
     """Return what running work gave back, as its status says it; empty if nothing."""
     said = job.status.message if job.status.state == State.RUNNING and not job.status.reason else ""
-    return "" if said.startswith(IDLE_SINCE) else said
+    return "" if said.startswith((IDLE_SINCE, ROOM_MADE)) else said
 
 
 def duration_with_started_pods(job: FluxJob, least: int) -> int:

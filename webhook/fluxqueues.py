@@ -122,8 +122,8 @@ def _consolidation_warnings(spec: FluxQueueSpec) -> Iterator[str]:
         )
     elif rules.max_lost_seconds <= (least := _least_run_s(spec)):
         yield (
-            f"spec.consolidation.maxLostSeconds is {rules.max_lost_seconds}, but work runs at least {least} s "
-            "(spec.preemptionRules.minRunSeconds): only work that told of a checkpoint is moved; raise the "
+            f"spec.consolidation.maxLostSeconds is {rules.max_lost_seconds}, but work runs at least {least} "
+            "s (spec.preemptionRules.minRunSeconds): only work that told of a checkpoint is moved; raise the "
             "one or lower the other"
         )
 

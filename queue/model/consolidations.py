@@ -15,21 +15,29 @@ from typing import Final
 
 from msgspec import structs
 
-from fluxqueue.api.fluxjobs import State
+from fluxqueue.api.fluxjobs import ROOM_MADE, State
 from fluxqueue.api.texts import time_text
 from fluxqueue.queue.model.changes import Eviction
 from fluxqueue.queue.model.records import (
     MOVED_FIRST,
     ROOM_FIRST,
     UNREAD,
-    Allocation,
     MadeRoom,
     Moved,
     Workload,
     WorkloadId,
 )
 
-__all__ = ["UnderWay", "is_being_moved", "move", "node_time", "room_in_words", "settled", "under_way"]
+__all__ = [
+    "UnderWay",
+    "is_being_moved",
+    "move",
+    "node_time",
+    "prediction",
+    "room_message",
+    "settled",
+    "under_way",
+]
 
 _RESTARTS_S: Final = timedelta(seconds=120)
 """From the end of its grace until moved work that has not restarted keeps no other work waiting."""
@@ -82,7 +90,7 @@ def move(eviction: Eviction, victim: Workload, first: Workload, moved: Moved, ro
     until = f", with a grace until {time_text(stop_at)}" if stop_at is not None and stop_at > moved.at else ""
     message = (
         f"{victim.ref} is moved so that {first.ref_within(victim.namespace)} starts sooner on "
-        f"{_nodes(room)} ({_prediction(room)}){until}: it fits elsewhere, is requeued and restarts first "
+        f"{_nodes(room)} ({prediction(room)}){until}: it fits elsewhere, is requeued and restarts first "
         "in line"
     )
     state = structs.replace(eviction.requeue_state or victim.requeue_state, moved=moved)
@@ -91,7 +99,7 @@ def move(eviction: Eviction, victim: Workload, first: Workload, moved: Moved, ro
 
 def settled(
     room: MadeRoom,
-    first: tuple[Workload, Allocation],
+    start: datetime,
     moved: Mapping[Moved, tuple[datetime, datetime | None]],
 ) -> MadeRoom:
     """Return what was won and lost in fact.
@@ -100,12 +108,11 @@ def settled(
     ----------
     room
         What was predicted.
-    first
-        The workload that has started.
+    start
+        When the work started.
     moved
         When each that was moved for it has restarted, and its last checkpoint before that.
     """
-    start = max(first[1].start, room.at)
     lost_s = sum(
         (restarted - max(each.since, min(saved or each.since, restarted))).total_seconds() * each.nodes
         for each, (restarted, saved) in moved.items()
@@ -114,15 +121,20 @@ def settled(
     return structs.replace(room, real_won_node_s=round(won_s), real_lost_node_s=round(max(lost_s, 0.0)))
 
 
-def room_in_words(room: MadeRoom) -> str:
-    """Return what was moved for work, what was predicted of that, and what it came to."""
+def room_message(workload: Workload) -> str:
+    """Return what work that has started is told of what was moved for it, what was predicted of that, and
+    what it came to; empty if nothing was.
+    """
+    room = workload.requeue_state.room
+    if room is None or workload.state in (State.PENDING, State.ALLOCATED):
+        return ""
     works = "1 workload" if room.works == 1 else f"{room.works} workloads"
     real = ""
     if room.real_won_node_s is not None and room.real_lost_node_s is not None:
         real = f"; in fact {node_time(room.real_won_node_s)} won, {node_time(room.real_lost_node_s)} lost"
     return (
-        f"{works} made room at {time_text(room.at)}, so that it starts before {time_text(room.planned)}: "
-        f"{_prediction(room)}{real}"
+        f"{ROOM_MADE}{works} moved or gave pods back at {time_text(room.at)}, so that it starts before "
+        f"{time_text(room.planned)}: {prediction(room)}{real}"
     )
 
 
@@ -136,5 +148,6 @@ def _nodes(room: MadeRoom) -> str:
     return "1 node" if room.nodes == 1 else f"{room.nodes} nodes"
 
 
-def _prediction(room: MadeRoom) -> str:
+def prediction(room: MadeRoom) -> str:
+    """Return what is won and lost by the plan."""
     return f"{node_time(room.won_node_s)} won, {node_time(room.lost_node_s)} lost by the plan"

@@ -30,7 +30,7 @@ from msgspec import structs
 from fluxqueue.api.fluxjobs import State
 from fluxqueue.api.fluxqueues import Consolidation
 from fluxqueue.queue.model.changes import Eviction
-from fluxqueue.queue.model.consolidations import move, node_time, settled
+from fluxqueue.queue.model.consolidations import move, prediction, settled
 from fluxqueue.queue.model.moldable import is_moldable
 from fluxqueue.queue.model.records import (
     Allocation,
@@ -256,11 +256,9 @@ class Consolidator:
             else:
                 immobile |= allocation.open_nodes
         wholes.sort(key=lambda each: (each.lost_node_s, each.workload))
+        beside_s = plan.won_node_s(now) / plan.nodes  # a pod that is given back runs nowhere else
         parts = [
-            tuple(
-                replace(each, lost_node_s=each.lost_node_s + plan.won_node_s(now) / plan.nodes, priority=0)
-                for each in unit
-            )
+            tuple(replace(each, lost_node_s=each.lost_node_s + beside_s, priority=0) for each in unit)
             for unit in (elastic.parts_by_node(jobs) if jobs else ())
             if all(self._within(each, rules) for each in unit)
         ]
@@ -357,9 +355,8 @@ class Consolidator:
         # before the effect: a prediction without it is corrected once the work has started
         await self._ledger.set_requeue_states({first.id: structs.replace(first.requeue_state, room=room)})
         await self._evict([*evictions, *alone], given, _NOTHING_WITHDRAWN)
-        lost = f"{node_time(room.won_node_s)} won, {node_time(room.lost_node_s)} lost by the plan"
         within_s = (stop_at - now).total_seconds() + 2 * DRAIN_S
-        self._why_not.made_room(first, elastic.in_words(first.namespace, victims), lost, within_s)
+        self._why_not.made_room(first, elastic.in_words(first.namespace, victims), prediction(room), within_s)
         return True
 
     def _as_move(self, eviction: Eviction, victims: Victims, first: Workload, room: MadeRoom) -> Eviction:
@@ -386,7 +383,7 @@ class Consolidator:
                 continue
             restarted = self._restarts_for(first.id, room)
             if restarted is not None:
-                real = settled(room, (first, allocation), restarted)
+                real = settled(room, allocation.start, restarted)
                 states[first.id] = structs.replace(first.requeue_state, room=real)
         await self._ledger.set_requeue_states(states)
 

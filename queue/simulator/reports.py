@@ -76,7 +76,8 @@ def as_table(trace: Trace, summaries: Mapping[str, Summary]) -> str:
         if each.molded
     ]
     lines += [
-        f"{name}: jobs of more than one node waited {_duration(each.wide_median_wait_s)} (median), jobs were moved {each.moves} times"
+        f"{name}: jobs of more than one node waited {_duration(each.wide_median_wait_s)} (median), "
+        f"jobs were moved {each.moves} times"
         for name, each in summaries.items()
         if any(other.moves for other in summaries.values())
     ]

@@ -1,7 +1,8 @@
 """A trace: when each job was submitted, its size, its runtime and its stated duration.
 
-All times are whole seconds, and all sizes whole nodes unless the trace is scattered. `Trace.scaled` changes the offered load: it scales the
-time between submissions and leaves the jobs as they are, which is the usual method since Feitelson.
+All times are whole seconds, and all sizes whole nodes unless the trace is scattered. `Trace.scaled` changes
+the offered load: it scales the time between submissions and leaves the jobs as they are, which is the usual
+method since Feitelson.
 """
 
 from __future__ import annotations

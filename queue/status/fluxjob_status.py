@@ -12,6 +12,7 @@ import msgspec
 from fluxqueue.api import names
 from fluxqueue.api.fluxjobs import FluxJob, FluxJobStatus, Reason, RequeueReason, State
 from fluxqueue.api.formatting import format_node_set
+from fluxqueue.queue.model.consolidations import room_message
 from fluxqueue.queue.model.estimates import Estimate
 from fluxqueue.queue.model.given_back import given_back_message, kept_hosts
 from fluxqueue.queue.model.records import Transition, Workload, WorkloadId
@@ -171,7 +172,10 @@ def status_of(
         reason=str(Reason.TIME_LIMIT if limited else workload.reason),
         message=over_limit_message(workload)
         if limited
-        else workload.message or (workload.state is State.RUNNING and idle) or given_back_message(workload),
+        else workload.message
+        or (workload.state is State.RUNNING and idle)
+        or given_back_message(workload)
+        or room_message(workload),
         account=workload.account,
         submitted_by=workload.submitted_by,
         position=estimate.position if estimate is not None else None,

@@ -285,7 +285,7 @@ class Ledger(LedgerReleases, LedgerEvictions):
 
     async def finish(self, endings: Sequence[Ending]) -> None:
         """End workloads, and free whatever they still hold."""
-        if endings := [ending for ending in endings if ending.workload in self._workloads]:
+        if endings := self._known(endings):
             await self._change_each(self._store.finish, endings)
 
     async def requeue(self, requeues: Sequence[Requeue]) -> None:

@@ -12,7 +12,8 @@ from datetime import datetime
 
 from fluxqueue.api.fluxjobs import Reason, State
 from fluxqueue.api.namespacelines import NamespaceLines
-from fluxqueue.queue.model.changes import SlotWrites
+from fluxqueue.queue.model.changes import Ending, SlotWrites
+from fluxqueue.queue.model.consolidations import room_message
 from fluxqueue.queue.model.records import Allocation, Epoch, FluxionJobId, Workload, WorkloadId
 from fluxqueue.queue.model.states import released_at_creation
 from fluxqueue.queue.store.ledger_changes import LedgerChanges
@@ -44,6 +45,18 @@ class LedgerReleases(LedgerChanges):
         self._released: dict[FluxionJobId, None] = {}
         """Released by this process, which is to be stored with the next write of slots."""
 
+    def _known(self, endings: Iterable[Ending]) -> list[Ending]:
+        """Return the endings of workloads that have not ended;
+        what was moved for one that completes stays told (`room_message`).
+        """
+        return [
+            replace(each, message=room_message(self._workloads[each.workload]))
+            if each.state is State.COMPLETED and not each.message
+            else each
+            for each in endings
+            if each.workload in self._workloads
+        ]
+
     async def write_slots(self, writes: SlotWrites) -> None:
         """Write what the tracker found about slots and their workloads, and what was released,
         in one transaction.
@@ -58,7 +71,7 @@ class LedgerReleases(LedgerChanges):
                 for workload in writes.draining
                 if self._state(workload) in (State.ALLOCATED, State.RUNNING)
             ],
-            endings=[ending for ending in writes.endings if ending.workload in self._workloads],
+            endings=self._known(writes.endings),
         )
         if writes.any:
             async with self._changing():

@@ -27,6 +27,7 @@ from fluxqueue.api.fluxjobs import IDLE_SINCE, LIVE, Condition, Outcome, Reason,
 from fluxqueue.api.fluxqueues import Preemption, QueueLimits
 from fluxqueue.api.pods import Pod
 from fluxqueue.api.quantities import parse_quantity
+from fluxqueue.queue.model.consolidations import room_message
 from fluxqueue.queue.model.given_back import given_back_message
 from fluxqueue.queue.model.records import Allocation, SlotState, Workload
 from fluxqueue.queue.model.users import programs_of, user_of
@@ -116,7 +117,7 @@ def _stored_state(work: ShownWork, picture: Picture) -> str:
 
 def _stored_words(work: ShownWork, picture: Picture) -> str:
     shown, row = work.fluxjob, work.row
-    words = row.message or given_back_message(row)
+    words = row.message or given_back_message(row) or room_message(row)
     idle = row.state is State.RUNNING and shown.status.message.startswith(IDLE_SINCE)
     if shown.status.reason == row.reason and shown.status.message != words and not idle:
         return f"the queue says {words!r}"

@@ -185,6 +185,15 @@ def test_a_warning_about_a_limit_of_zero_says_what_cannot_start() -> None:
         ({"preemption": "never", "preemptionRules": {}}, "spec.preemptionRules has no effect"),
         ({"policy": "fcfs", "planning": {"reservedNodes": "freeLast"}}, "spec.planning has no effect"),
         ({"policy": "fcfs", "planning": {"backfillDurations": "predicted"}}, "spec.planning has no effect"),
+        ({"consolidation": {"maxLostSeconds": 60}}, "spec.consolidation is not enabled"),
+        ({"policy": "fcfs", "consolidation": {"enabled": True}}, "spec.consolidation has no effect"),
+        (
+            {
+                "consolidation": {"enabled": True, "maxLostSeconds": 60},
+                "preemptionRules": {"minRunSeconds": 60},
+            },
+            "spec.consolidation.maxLostSeconds is 60, but work runs at least 60 s",
+        ),
     ],
 )
 def test_rules_without_effect_are_accepted_with_a_warning(spec: dict[str, Any], sentence: str) -> None:
@@ -197,6 +206,7 @@ def test_rules_with_effect_pass_without_a_word() -> None:
         "preemption": "lowerPriority",
         "preemptionRules": {"minRunSeconds": 60},
         "enforceDuration": {"enabled": True},
+        "consolidation": {"enabled": True},
     }
     assert judged(make_queue("plain", **rules)).warnings == ()
 
