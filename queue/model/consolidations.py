@@ -102,7 +102,7 @@ def settled(
     start: datetime,
     moved: Mapping[Moved, tuple[datetime, datetime | None]],
 ) -> MadeRoom:
-    """Return what was won and lost in fact.
+    """Return what was won and lost in fact; by pods that were given back, as predicted.
 
     Parameters
     ----------
@@ -118,7 +118,9 @@ def settled(
         for each, (restarted, saved) in moved.items()
     )
     won_s = (room.planned - start).total_seconds() * room.nodes
-    return structs.replace(room, real_won_node_s=round(won_s), real_lost_node_s=round(max(lost_s, 0.0)))
+    return structs.replace(
+        room, real_won_node_s=round(won_s), real_lost_node_s=round(lost_s) + room.given_node_s
+    )
 
 
 def room_message(workload: Workload) -> str:

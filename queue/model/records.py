@@ -172,10 +172,10 @@ class MadeRoom(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
         When it would have started by the plan of then.
     nodes
         On how many nodes.
-    works
-        How many workloads are moved or give pods back.
-    won_node_s, lost_node_s
-        Node-seconds, as predicted.
+    works, moved
+        How many workloads are moved or give pods back, and how many of them are moved.
+    won_node_s, lost_node_s, given_node_s
+        Node-seconds, as predicted; of what is lost, by pods that are given back.
     real_won_node_s, real_lost_node_s
         The same once it has started, and what was moved for it has restarted; None until then.
     """
@@ -186,6 +186,8 @@ class MadeRoom(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
     works: int
     won_node_s: int
     lost_node_s: int
+    moved: int = 0
+    given_node_s: int = 0
     real_won_node_s: int | None = None
     real_lost_node_s: int | None = None
 

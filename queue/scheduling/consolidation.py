@@ -30,7 +30,7 @@ from msgspec import structs
 from fluxqueue.api.fluxjobs import State
 from fluxqueue.api.fluxqueues import Consolidation
 from fluxqueue.queue.model.changes import Eviction
-from fluxqueue.queue.model.consolidations import move, prediction, settled
+from fluxqueue.queue.model.consolidations import move, prediction, settled, under_way
 from fluxqueue.queue.model.moldable import is_moldable
 from fluxqueue.queue.model.records import (
     Allocation,
@@ -71,6 +71,9 @@ MOST_MOVED: Final = 100
 MOST_REMOVALS: Final = 8
 _AGAIN_S: Final = 10.0
 """Between two searches."""
+_SETTLES_S: Final = 5.0
+_SETTLED_WITHIN: Final = timedelta(minutes=10)
+"""So long it is looked every few seconds whether all has started; then only when there is a cycle anyway."""
 _NOTHING_WITHDRAWN: Final[Mapping[WorkloadId, str]] = {}
 
 Evict = Callable[
@@ -163,11 +166,12 @@ class Consolidator:
         context: CycleContext,
     ) -> bool:
         """Move work if the first that waits starts then, and more is won than lost; return True if so."""
-        self.retry_after_s = None
         await self._settle()
         if not (rules := consolidating(disciplines)):
             return False
         first, now = self._first(backlogs, context), self._ledger.clock()
+        if under_way(self._ledger.moved(), now).added:
+            return False
         if first is None or first.queue not in rules or first.id not in standing.reservations:
             return False
         room, held = first.requeue_state.room, standing.reservations[first.id]
@@ -180,7 +184,8 @@ class Consolidator:
         victims_of = PossibleVictims(now, disciplines, self._shown)
         elastic = ElasticVictims(self._ledger, self._shown, victims_of)
         units = self._units(rules, plan, context.now, victims_of, elastic)
-        self.retry_after_s = victims_of.wait_s
+        waits_s = (self.retry_after_s, victims_of.wait_s)
+        self.retry_after_s = min((each for each in waits_s if each is not None), default=None)
         attempt = Attempt(
             first,
             (),
@@ -259,7 +264,7 @@ class Consolidator:
         beside_s = plan.won_node_s(now) / plan.nodes  # a pod that is given back runs nowhere else
         parts = [
             tuple(replace(each, lost_node_s=each.lost_node_s + beside_s, priority=0) for each in unit)
-            for unit in (elastic.parts_by_node(jobs) if jobs else ())
+            for unit in (elastic.parts(jobs) if jobs else ())
             if all(self._within(each, rules) for each in unit)
         ]
         return units_by_node(wholes[:MOST_MOVED], frozenset(immobile), parts[:MOST_MOVED])
@@ -336,6 +341,8 @@ class Consolidator:
             works=len({row.id for row in rows}),
             won_node_s=round(plan.won_node_s(starts.timestamp())),
             lost_node_s=round(sum(each.lost_node_s for each in victims)),
+            moved=sum(each.of is None for each in victims),
+            given_node_s=round(sum(each.lost_node_s for each in victims if each.of is not None)),
         )
         if room.won_node_s <= room.lost_node_s:
             return False
@@ -370,21 +377,28 @@ class Consolidator:
         return move(eviction, victim, first, moved, room)
 
     async def _settle(self) -> None:
-        """Store what was won and lost in fact, once work has started and all that was moved for it has."""
+        """Store what was won and lost in fact, once work has started and all that was moved for it has.
+
+        If nothing was moved after all, nothing is told of it.
+        """
         states = {}
         for first in self._ledger.got_room():
             room, allocation = first.requeue_state.room, self._ledger.allocation(first.id)
             if (
                 room is None
                 or room.real_won_node_s is not None
-                or first.state is not State.RUNNING
+                or first.state not in (State.ALLOCATED, State.RUNNING)
                 or allocation is None
             ):
                 continue
             restarted = self._restarts_for(first.id, room)
-            if restarted is not None:
-                real = settled(room, allocation.start, restarted)
-                states[first.id] = structs.replace(first.requeue_state, room=real)
+            if first.state is State.ALLOCATED or restarted is None:
+                if self._ledger.clock() < room.at + _SETTLED_WITHIN:
+                    self.retry_after_s = _SETTLES_S
+                continue
+            in_vain = bool(room.moved) and not restarted
+            real = None if in_vain else settled(room, allocation.start, restarted)
+            states[first.id] = structs.replace(first.requeue_state, room=real)
         await self._ledger.set_requeue_states(states)
 
     def _restarts_for(

@@ -185,6 +185,7 @@ class Preemptor:
 
         If nothing is evicted for one of them, it is told why.
         """
+        self._consolidator.retry_after_s = None
         self._why_not.withdraw_past()
         preempted = await self._preempt(backlogs, disciplines, reservations, context, guarantees)
         await self._why_not.store()

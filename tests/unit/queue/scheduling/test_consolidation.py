@@ -8,6 +8,8 @@ from dataclasses import replace
 from datetime import datetime, timedelta
 
 import pytest
+from support.elastic_jobs import ShownPods, leaving, moldable
+from support.elastic_jobs import started as elastic_started
 from support.queue_bench import START, Bench, a_machine, job
 
 from fluxqueue.api.fluxjobs import Outcome, Reason, State
@@ -179,6 +181,34 @@ async def test_moved_work_goes_on_if_it_does_not_fit_elsewhere_any_more() -> Non
         await bench.cycle()
         assert bench.row("small-0").state is State.RUNNING
         assert bench.row("first").state is State.PENDING
+
+
+async def test_an_elastic_job_gives_a_pod_back_if_that_lets_wider_work_start() -> None:
+    """Two nodes are free: the third is given back, which costs it until the others would have ended."""
+    clock, shown = Clock(), ShownPods()
+    async with a_machine(clock) as bench:
+        bench.policy, bench.consolidation, bench.shown = Policy.EASY, MOVES, shown
+        await elastic_started(bench, shown, moldable("elastic", 2, 1))
+        clock.later(minutes=5)
+        await bench.submit(job("first", 3, "8", "1h"))
+        await bench.cycle()
+        assert bench.row("elastic").state is State.RUNNING
+        assert leaving(bench, "elastic") == [1]
+        room = bench.row("first").requeue_state.room
+        assert room is not None
+        assert (room.works, room.moved, room.given_node_s) == (1, 0, room.lost_node_s)
+        assert room.won_node_s > room.lost_node_s
+
+
+async def test_an_elastic_job_gives_nothing_back_for_work_that_wins_no_more_by_it() -> None:
+    clock, shown = Clock(), ShownPods()
+    async with a_machine(clock) as bench:
+        bench.policy, bench.consolidation, bench.shown = Policy.EASY, MOVES, shown
+        await elastic_started(bench, shown, moldable("elastic", 4, 1))
+        clock.later(minutes=5)
+        await bench.submit(job("first", 3, "8", "1h"))
+        await bench.cycle()
+        assert leaving(bench, "elastic") == []
 
 
 async def test_a_new_leader_knows_what_is_under_way() -> None:
