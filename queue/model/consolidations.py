@@ -15,7 +15,7 @@ from typing import Final
 
 from msgspec import structs
 
-from fluxqueue.api.fluxjobs import ROOM_MADE, State
+from fluxqueue.api.fluxjobs import ROOM_MADE, Reason, State
 from fluxqueue.api.texts import time_text
 from fluxqueue.queue.model.changes import Eviction
 from fluxqueue.queue.model.records import (
@@ -94,7 +94,7 @@ def move(eviction: Eviction, victim: Workload, first: Workload, moved: Moved, ro
         "in line"
     )
     state = structs.replace(eviction.requeue_state or victim.requeue_state, moved=moved)
-    return replace(eviction, message=message, requeue_state=state)
+    return replace(eviction, reason=Reason.PREEMPTED, message=message, requeue_state=state)
 
 
 def settled(

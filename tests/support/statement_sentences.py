@@ -182,6 +182,13 @@ SENTENCES: Mapping[tuple[Reason, str], str | NotCheckable] = {
     ): "reason",
     (Reason.PREEMPTED, "{}{}: {}"): "reason",
     (
+        Reason.PREEMPTED,
+        (
+            "{} is moved so that {} starts sooner on {} ({}){}: it fits elsewhere, is requeued and restarts "
+            "first in line"
+        ),
+    ): "reason",
+    (
         Reason.RESERVATION_NOT_ALLOWED,
         "{}: there is no FluxReservation {}: have it created, or remove the annotation",
     ): "reason",
