@@ -116,8 +116,7 @@ class Bench:
         self.limits: QueueLimits | None = None
         self.preemption = Preemption.NEVER
         self.preemption_rules = PreemptionRules()
-        self.consolidation = Consolidation()
-        self.match_policy = ""
+        self.match_policy, self.consolidation = "", Consolidation()
         self.at_limit = AtLimit.SKIP
         self.provision = Provision.NONE
         self.other_queues: dict[str, Discipline] = {}

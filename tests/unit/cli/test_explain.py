@@ -665,6 +665,19 @@ def test_running_work_says_since_when_it_is_idle() -> None:
     assert "Gave back" not in text
 
 
+@pytest.mark.parametrize("state", ["Running", "Completed"])
+def test_work_says_what_was_moved_for_it_and_what_that_came_to(state: str) -> None:
+    words = (
+        "room was made for it: 1 workload moved or gave pods back at 2026-03-02T09:00:00Z, so that it starts "
+        "before 2026-03-02T19:00:00Z: 594 node-minutes won, 6 node-minutes lost by the plan; in fact 590 "
+        "node-minutes won, 9 node-minutes lost"
+    )
+    text = explain(Observed(fluxjob(state=state, message=words, started_at="2026-03-02T10:00:00Z")), NOW)
+    assert "  Room        1 workload moved or gave pods back at 09:00:00, so that it starts before" in text
+    assert "in fact 590 node-minutes won, 9 node-minutes lost" in text
+    assert "Gave back" not in text
+
+
 def test_running_work_says_what_it_gave_back() -> None:
     jobspec = jobspec_of("default/lammps", [SizedPods({"cpu": Decimal(1)}, 4)], duration_s=600, min_pods=1)
     told = (

@@ -383,6 +383,20 @@ def test_an_invalid_command_line_is_reported_in_a_sentence(
     assert words in capsys.readouterr().err
 
 
+def test_consolidation_is_compared_beside_each_policy_that_reserves(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    words = ["--jobs", "80", "--nodes", "8", "--load", "1", "--policy", "easy", "--policy", "fcfs"]
+    words += ["--scatter", "4", "--checkpoint", "300", "--consolidate", "1800:600"]
+    assert main([*words, "--json", str(tmp_path / "out.json")]) == 0
+    policies = json.loads((tmp_path / "out.json").read_text())["policies"]
+    assert set(policies) == {"easy", "easy+moves", "fcfs"}
+    assert policies["easy"]["summary"]["moves"] == 0
+    assert {"moves", "wide_median_wait_s"} <= set(policies["easy+moves"]["summary"])
+    assert main(["--consolidate", "soon"]) == 2
+    assert "--consolidate soon: seconds such as 1800:3600" in capsys.readouterr().err
+
+
 def test_time_limits_and_preemption_are_options(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     words = [
         "--jobs",
