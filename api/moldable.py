@@ -4,8 +4,8 @@
 parallelism of the Job over to the queue, which sets it between that number and the completions. The
 completions stay what the user asked for.
 
-On the pods of a Deployment or ReplicaSet it says how many of them are to run at least while other work takes
-what is above. The queue never scales the owner.
+On the pods of a Deployment, ReplicaSet or StatefulSet it says how many of them are to run at least while
+other work takes what is above. The queue never scales the owner.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ from fluxqueue.api.metadata import ObjectMeta
 __all__ = ["JobSize", "floor_problem", "min_pods_problem", "molded_duration", "read_min_pods"]
 
 _FORM = re.compile(r"[0-9]{1,9}")
+_WITH_FLOOR = (("apps", "ReplicaSet"), ("apps", "StatefulSet"))
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,8 +117,11 @@ def floor_problem(pod: ObjectMeta) -> str:
     if text is None or (owner is not None and owner.kind == "Job"):
         return ""
     where = f"annotation {names.MIN_PODS_ANNOTATION}"
-    if owner is None or (owner.api_version.partition("/")[0], owner.kind) != ("apps", "ReplicaSet"):
-        return f"{where} is for Indexed Jobs, and for the pods of Deployments and ReplicaSets: leave it out"
+    if owner is None or (owner.api_version.partition("/")[0], owner.kind) not in _WITH_FLOOR:
+        return (
+            f"{where} is for Indexed Jobs, and for the pods of Deployments, ReplicaSets and StatefulSets: "
+            "leave it out"
+        )
     if pod.annotation(names.GANG_ANNOTATION) == "true" or pod.label(names.POD_GROUP_LABEL):
         return (
             f"{where} is not for pods that start together with others "

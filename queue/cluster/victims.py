@@ -25,8 +25,9 @@ from fluxqueue.api.pinwindows import MARGIN, pin_until
 from fluxqueue.api.pods import Pod
 from fluxqueue.kube.object_cache import Change
 from fluxqueue.queue.cluster.caches import Caches
+from fluxqueue.queue.cluster.floors import Floors
 from fluxqueue.queue.cluster.watched_objects import BY_NAMESPACE
-from fluxqueue.queue.model.moldable import min_pods_in
+from fluxqueue.queue.model.minicluster_jobs import job_served_by
 from fluxqueue.queue.model.owner_handles import OwnerHandle, handle_of, handle_of_owner
 from fluxqueue.queue.model.pods import controlling_job
 from fluxqueue.queue.model.preemption_notices import checkpoint_of
@@ -35,9 +36,10 @@ from fluxqueue.queue.model.sources.gang_sources import api_group
 from fluxqueue.queue.model.victim_views import (
     STARTING,
     BudgetShare,
+    Floor,
     Return,
     VictimView,
-    floor_of,
+    place_of,
     return_of,
 )
 from fluxqueue.queue.noderules.pod_rules import Selector, selector_of
@@ -81,6 +83,7 @@ class Victims:
         self._wall = wall
         self._caches = caches
         self._may_suspend = may_suspend
+        self._floors = Floors(caches)
         self._read: dict[str, _ReadBudgets | None] = {}
 
     def view(self, workload: Workload, allocation: Allocation) -> VictimView:
@@ -129,8 +132,13 @@ class Victims:
         """
         if workload.kind == "Pod":
             pod = self._caches.pods.get_by_uid(workload.uid)
-            floor = floor_of(pod) if pod is not None else None
-            return self._running(self._caches.pods_of_owner(floor.owner)) if floor is not None else {}
+            floor = self._floors.of_pod(pod) if pod is not None else None
+            return (
+                self._running(self._floors.alike(pod, floor)) if pod is not None and floor is not None else {}
+            )
+        if workload.release_mode is ReleaseMode.GROUP:
+            found = map(self._caches.pods.get_by_uid, self.floors(workload))
+            return self._running(pod for pod in found if pod is not None)
         job = self._caches.jobs.get_by_uid(workload.uid) if workload.kind == "Job" else None
         if (
             job is None
@@ -142,7 +150,12 @@ class Victims:
             return {}
         if self._pinned_s(job) > 0:
             return {}
-        return self._running(self._caches.pods_of_job(workload.uid), checkpoint_of(job.metadata))
+        pods = (pod for pod in self._caches.pods_of_job(workload.uid) if job_served_by(pod) is None)
+        return self._running(pods, checkpoint_of(job.metadata))
+
+    def floors(self, workload: Workload) -> Mapping[str, Floor]:
+        """Return the floors of the pods of a gang, by uid."""
+        return self._floors.of_gang(workload) if workload.release_mode is ReleaseMode.GROUP else {}
 
     def _running(self, pods: Iterable[Pod], saved: datetime | None = None) -> Mapping[str, datetime]:
         now, lost = self._wall(), cache(self._caches.lost)
@@ -192,10 +205,14 @@ class Victims:
         job = self._caches.jobs.get_by_uid(workload.uid)
         if job is None:
             return VictimView()
-        least = min_pods_in(workload.jobspec)
-        if 0 < least < workload.pods and (left_s := self._pinned_s(job)) > 0:
+        shrinking = self._floors.of_job(workload)
+        if 0 < shrinking.least < workload.pods and (left_s := self._pinned_s(job)) > 0:
             return VictimView(STARTING, again_s=left_s)
-        return VictimView(checkpoint=checkpoint_of(job.metadata))
+        return VictimView(
+            checkpoint=checkpoint_of(job.metadata),
+            least=shrinking.least,
+            place=0 if shrinking.last_first else None,
+        )
 
     def _pinned_s(self, job: Job) -> float:
         """Return for how long the list in a Job's template pins new pods to its nodes:
@@ -208,12 +225,17 @@ class Victims:
         if pod is None:
             return _NO_PODS
         if (job := controlling_job(pod)) is not None:
-            return replace(_PART, job=job.uid)
+            return replace(_PART, job=job.uid, place=place_of(pod))
         if not self._caches.manages(workload.namespace):
             return _NOT_MANAGED
         if _is_never_alone(pod) or handle_of_owner(pod.metadata.controller) is not None:
             return _PART
-        return VictimView(returns=return_of(pod), checkpoint=checkpoint_of(pod.metadata), floor=floor_of(pod))
+        return VictimView(
+            returns=return_of(pod),
+            checkpoint=checkpoint_of(pod.metadata),
+            floor=self._floors.of_pod(pod),
+            place=place_of(pod),
+        )
 
     def _view_of_group(self, workload: Workload, allocation: Allocation) -> VictimView:
         pods = self._pods(workload, allocation)
@@ -226,7 +248,8 @@ class Victims:
             return _NO_RIGHT if handle_of(workload.api_version, workload.kind) is not None else _PART
         saved = [at for pod in pods if (at := checkpoint_of(pod.metadata)) is not None]
         returns = Return.WAITS if suspended else _return_of_group(pods)
-        return VictimView(returns=returns, checkpoint=max(saved, default=None))
+        spares = any(self._floors.of_pod(pod) is not None for pod in pods)
+        return VictimView(returns=returns, checkpoint=max(saved, default=None), least=1 if spares else 0)
 
 
 def _since(pod: Pod, saved_by_job: datetime | None, now: datetime) -> datetime:

@@ -19,6 +19,7 @@ from fluxqueue.queue.intake.describe import describe_group
 from fluxqueue.queue.intake.foreign_gangs import ForeignGangs
 from fluxqueue.queue.intake.workload_contexts import workload_context
 from fluxqueue.queue.model.alike_specs import AlikeSpecs
+from fluxqueue.queue.model.given_back import staying_slots
 from fluxqueue.queue.model.groups import (
     JOB_SET,
     POD_GROUP,
@@ -244,7 +245,8 @@ class GroupReader:
                 if (each := self._caches.pods.get_by_uid(slot.pod_uid or "")) is not None
             ]
             active = frozenset(each.metadata.uid for each in present if each.active)
-            free = frozenset((slot.label, slot.node) for slot in slots if slot.pod_uid not in active)
+            staying = staying_slots(group, allocation) if allocation is not None else ()
+            free = frozenset((slot.label, slot.node) for slot in staying if slot.pod_uid not in active)
             cluster = self._caches.cluster_context(key.namespace)
             kind_of = AlikeSpecs(
                 lambda spec: (label_for_pod(group.jobspec, key.namespace, spec, cluster), node_rules(spec))

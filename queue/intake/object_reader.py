@@ -27,7 +27,7 @@ from fluxqueue.queue.model.given_back import leaving_ranks
 from fluxqueue.queue.model.groups import group_of_job
 from fluxqueue.queue.model.job_slots import JobSlots
 from fluxqueue.queue.model.minicluster_jobs import belongs_to, is_flux_cluster
-from fluxqueue.queue.model.moldable import growth_of, started_pods
+from fluxqueue.queue.model.moldable import growth_of, is_moldable, started_pods
 from fluxqueue.queue.model.pods import owning_job_uid
 from fluxqueue.queue.model.records import Allocation, NewWorkload, Workload, WorkloadId
 from fluxqueue.queue.release.blockers import ReleaseBlockers
@@ -257,7 +257,8 @@ class ObjectReader:
         if allocation.released_at is None or pod.metadata.uid in allocation.pod_uids:
             return None
         kept = len(allocation.open_slots) - len(leaving_ranks(workload, allocation))
-        if started_pods(workload) < workload.pods and job.spec.pods_at_once > kept:
+        fewer = is_moldable(workload) and started_pods(workload) < workload.pods
+        if fewer and job.spec.pods_at_once > kept:
             workload = self._as_growth(workload, allocation, row)
         if row is not None:
             return workload

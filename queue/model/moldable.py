@@ -69,9 +69,10 @@ def started_pods(workload: Workload) -> int:
     Slots that it gave back do not count: what their pods did is lost, so it goes on as if it had been started
     without them.
     """
-    if workload.state is State.PENDING or not is_moldable(workload):
+    if workload.state is State.PENDING:
         return workload.pods
-    return max(min(_placed(workload.hosts) or workload.pods, workload.pods) - len(given_ranks(workload)), 1)
+    placed = _placed(workload.hosts) if is_moldable(workload) else 0
+    return max(min(placed or workload.pods, workload.pods) - len(given_ranks(workload)), 1)
 
 
 def planned_pods(workload: Workload) -> int:

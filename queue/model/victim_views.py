@@ -15,7 +15,17 @@ from fluxqueue.api.pods import Pod
 from fluxqueue.queue.model.replacement_rules import ReplicaOwner, replica_owner_of
 from fluxqueue.queue.model.sources.registry import recreates_pods
 
-__all__ = ["NO_VICTIM", "STARTING", "BudgetShare", "Floor", "Return", "VictimView", "floor_of", "return_of"]
+__all__ = [
+    "NO_VICTIM",
+    "STARTING",
+    "BudgetShare",
+    "Floor",
+    "Return",
+    "VictimView",
+    "floor_of",
+    "place_of",
+    "return_of",
+]
 
 
 class Return(enum.Enum):
@@ -46,10 +56,18 @@ class BudgetShare:
 
 @dataclass(frozen=True, slots=True)
 class Floor:
-    """Of which owner a pod is that goes on with fewer pods, and with how few."""
+    """Of which owner a pod is that goes on with fewer pods, and with how few; of one with pods in several
+    roles with how few in the role of this pod.
+    """
 
     owner: ReplicaOwner
     least: int
+    role: str = ""
+
+    @property
+    def key(self) -> tuple[ReplicaOwner, str]:
+        """Equal for pods of which some are spare while enough others run."""
+        return self.owner, self.role
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,6 +89,10 @@ class VictimView:
         Uid of the Job of which it is a pod that was matched alone: it ends with that. Empty if of none.
     floor
         The owner that goes on without it, as long as enough others run; None if of none.
+    least
+        With how few pods it goes on as a whole, if some of its slots may be given back; 0 if none may.
+    place
+        Where it stands among the pods of its owner, if only the last of them can go; None if any can.
     """
 
     obstacle: str = ""
@@ -79,6 +101,8 @@ class VictimView:
     again_s: float | None = None
     job: str = ""
     floor: Floor | None = None
+    least: int = 0
+    place: int | None = None
 
     @property
     def may_be(self) -> bool:
@@ -99,8 +123,17 @@ def return_of(pod: Pod) -> Return:
 
 
 def floor_of(pod: Pod) -> Floor | None:
-    """Return the floor that a pod of a Deployment or ReplicaSet states; None if it states none."""
+    """Return the floor that a pod of a Deployment, ReplicaSet or StatefulSet states; None if none."""
     owner, text = replica_owner_of(pod), pod.metadata.annotation(names.MIN_PODS_ANNOTATION)
     if owner is None or text is None or floor_problem(pod.metadata):
         return None
     return Floor(owner, int(text))
+
+
+def place_of(pod: Pod) -> int | None:
+    """Return where a pod stands among those of its owner: its ordinal, or its index; None if it has none."""
+    owner = replica_owner_of(pod)
+    if owner is None or owner.kind != "StatefulSet":
+        return pod.completion_index
+    ordinal = pod.metadata.name.removeprefix(f"{owner.name}-")
+    return int(ordinal) if ordinal.isdecimal() else 0

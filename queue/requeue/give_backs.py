@@ -1,10 +1,11 @@
-"""Ends the pods of Jobs that go on with fewer, so that other work starts.
+"""Ends pods of Jobs and gangs that go on with fewer, so that other work starts.
 
 Which slots a Job gives back, and for whom, is stored first (`RequeueState.given_back`). Then, once the grace
 of its queue is over, the pods in them end one by one, and count as no failures (`PodEvictor.end_of_job`).
 Nothing else is needed. The slots end with the pods. What the Job controller creates instead is gated, waits
 behind all other work, and is given up after a while like any pod by which a Job grows
-(`fluxqueue.queue.scheduling.growth`). Level-triggered: a pod in a slot that is given back ends, whoever chose
+(`fluxqueue.queue.scheduling.growth`). The pods of a gang are evicted, and what its owner creates instead
+waits like all other work. Level-triggered: a pod in a slot that is given back ends, whoever chose
 it.
 """
 
@@ -20,10 +21,12 @@ from fluxqueue.kube.events import EventRecorder, Severity
 from fluxqueue.kube.transport import Api
 from fluxqueue.kube.workqueue import WorkQueue, run_workers
 from fluxqueue.queue.cluster.caches import Caches
+from fluxqueue.queue.cluster.floors import Floors
 from fluxqueue.queue.model.given_back import due_ranks, given_back_message, leaving_ranks
-from fluxqueue.queue.model.moldable import min_pods_in
+from fluxqueue.queue.model.minicluster_jobs import job_served_by
 from fluxqueue.queue.model.preemption_notices import given_back_grace_s, given_back_until
-from fluxqueue.queue.model.records import Allocation, Workload, WorkloadId
+from fluxqueue.queue.model.records import Allocation, ReleaseMode, Workload, WorkloadId
+from fluxqueue.queue.requeue.disruptions import Disruptor
 from fluxqueue.queue.requeue.pod_evictions import PodEvictor, is_counted
 from fluxqueue.queue.requeue.preemption_notices import tell_pods
 from fluxqueue.queue.status.subjects import subjects_of
@@ -59,6 +62,8 @@ class GiveBacks:
         self._ledger = ledger
         self._pods = pods
         self._recorder = recorder
+        self._floors = Floors(caches)
+        self._disruptions = Disruptor(api, ledger)
         self._keys: WorkQueue[WorkloadId] = WorkQueue("give-backs")
         self._told: dict[WorkloadId, str] = {}
 
@@ -87,7 +92,7 @@ class GiveBacks:
             return None
         if self._ledger.withdrawing(workload_id):
             return _RETRY_S
-        if leaving or any(map(self._ends_alone, self._caches.pods_of_job(workload.uid))):
+        if leaving or any(map(self._ends_alone, self._caches.pods_of_workload(workload, allocation))):
             self._tell(workload)
         if not leaving:
             return None
@@ -96,15 +101,18 @@ class GiveBacks:
         if left_s:
             await tell_pods(self._api, self._pods_in(allocation, leaving - due), given_back_until(workload))
         ending = self._pods_in(allocation, leaving & due)
-        for pod in self._that_may_end(workload, ending):
-            await self._end(pod)
+        if workload.release_mode is ReleaseMode.GROUP:
+            await self._disruptions.disrupt(workload.id, self._floors.spare(ending))
+        else:
+            for pod in self._that_may_end(workload, ending):
+                await self._end(pod)
         return _RECHECK_S if ending or not left_s else left_s
 
     def _pods_in(self, allocation: Allocation, ranks: Set[int]) -> list[Pod]:
-        """Return the pods in some slots that still run or are to run."""
+        """Return the pods in some slots that still run or are to run, the last slot first."""
         found = (
             self._caches.pods.get_by_uid(slot.pod_uid or "")
-            for slot in allocation.open_slots
+            for slot in reversed(allocation.open_slots)
             if slot.rank in ranks
         )
         return [pod for pod in found if pod is not None and pod.active]
@@ -113,20 +121,14 @@ class GiveBacks:
         """Return the pods that may end now: others may have failed since these were chosen,
         and the Job keeps as many as it needs.
         """
-        pods = (
-            pod
-            for pod in self._caches.pods_of_job(workload.uid)
-            if pod.active and pod.status.phase == "Running"
-        )
         running = {
             pod.metadata.uid
-            for pod in pods
-            if not self._caches.lost(pod.spec.node_name or "") and not self._ends_alone(pod)
+            for pod in self._caches.pods_of_job(workload.uid)
+            if self._floors.runs(pod) and job_served_by(pod) is None and not self._ends_alone(pod)
         }
         anyway = [pod for pod in leaving if pod.metadata.uid not in running or not is_counted(pod)]
-        most = (
-            len(running) - sum(pod.metadata.uid in running for pod in anyway) - min_pods_in(workload.jobspec)
-        )
+        least = self._floors.of_job(workload).least
+        most = len(running) - sum(pod.metadata.uid in running for pod in anyway) - least
         return [*anyway, *[pod for pod in leaving if pod not in anyway][: max(most, 0)]]
 
     def _ends_alone(self, pod: Pod) -> bool:

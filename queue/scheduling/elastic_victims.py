@@ -9,6 +9,9 @@ the Job can spare, so it never goes below its least.
 A pod of a Deployment or ReplicaSet with a floor is a workload of its own and is evicted as a whole. Those of
 its owner above the floor are given back before anything else is evicted; the others, which are needed, only
 where nothing else of their priority helps. What the owner creates instead waits like all other work.
+
+Of some owners only the last pods can go: the brokers of a MiniCluster with the highest ranks. Then no more
+than the last pods are candidates that it can spare, and with one of them all go that come after it.
 """
 
 from __future__ import annotations
@@ -27,9 +30,9 @@ from fluxqueue.api.fluxjobs import Reason, State
 from fluxqueue.api.texts import time_text
 from fluxqueue.queue.model.changes import Eviction
 from fluxqueue.queue.model.given_back import given_ranks, leaving_ranks
-from fluxqueue.queue.model.moldable import is_moldable, min_pods_in
-from fluxqueue.queue.model.records import Allocation, GivenBack, Workload, WorkloadId
+from fluxqueue.queue.model.records import Allocation, GivenBack, ReleaseMode, Workload, WorkloadId
 from fluxqueue.queue.model.replacement_rules import ReplicaOwner
+from fluxqueue.queue.model.victim_views import Floor
 from fluxqueue.queue.scheduling.policies.victims import PreemptionCandidate, Victims, preemption_order, price
 from fluxqueue.queue.scheduling.possible_victims import PossibleVictims, ShownVictims
 from fluxqueue.queue.scheduling.preemption_trials import Attempt, Gone
@@ -42,8 +45,8 @@ _MOST_PARTS: Final = 1_000
 """Pods that are searched for one preemption."""
 
 _Held = tuple[Workload, Allocation]
-_Key = WorkloadId | ReplicaOwner
-"""Whole work, the Job that goes on without a pod, or the owner that does."""
+_Key = WorkloadId | tuple[ReplicaOwner, str]
+"""Whole work, the Job that goes on without a pod, or the owner that does, with the role of its pod."""
 
 
 class ElasticVictims:
@@ -74,8 +77,10 @@ class ElasticVictims:
         self._victims_of = victims_of
         self._now = ledger.clock()
         self._parts_of: dict[WorkloadId, list[PreemptionCandidate]] = {}
-        self._running_of: dict[ReplicaOwner, frozenset[str]] = {}
+        self._running_of: dict[_Key, Set[str]] = {}
+        self._floors: dict[WorkloadId, Mapping[str, Floor]] = {}
         self._wholes: dict[WorkloadId, list[Allocation]] = {}
+        self._in_order: dict[_Key, list[PreemptionCandidate]] = {}
 
     @cached_property
     def _further_of(self) -> Mapping[str, Sequence[_Held]]:
@@ -125,15 +130,14 @@ class ElasticVictims:
         """Return the candidates that may go on with fewer pods, and pods whose owners may: of these only what
         budgets of disruption allow.
         """
-        could_be = (
-            *(each for each in wholes if each.floor is None),
-            *(each for each in allowed if each.floor is not None),
-        )
-        found = ((each, workload) for each in could_be for workload, _ in self._of(each.workload))
+        found = [
+            *((each, row) for each in wholes for row, _ in self._of(each.workload) if row.kind == "Job"),
+            *((each, row) for each in allowed for row, _ in self._of(each.workload) if row.kind != "Job"),
+        ]
         return [
             each
             for each, workload in found
-            if (each.floor is not None or is_moldable(workload)) and workload.state is State.RUNNING
+            if (each.floor is not None or self._least(each.workload)) and workload.state is State.RUNNING
         ]
 
     def beside(
@@ -142,21 +146,86 @@ class ElasticVictims:
         """Return what could be evicted beside the pods that can be spared:
         other pods of their owners are needed, but those that do not run only while too few others do.
         """
-        spare = {part for unit in parts for part in unit}
+        spare = {part.workload for unit in parts for part in unit if part.of is None}
         return [
             each if each.floor is None else replace(each, needed=self._runs(each) or self._spare(each) < 0)
             for each in wholes
-            if each.floor is None or each not in spare
+            if each.floor is None or each.workload not in spare
         ]
 
+    def closed(self, candidates: Iterable[PreemptionCandidate]) -> Victims:
+        """Return candidates with all that go before them: of an owner of which only the last pods can go,
+        those after the first one chosen.
+        """
+        chosen = tuple(candidates)
+        first: dict[_Key, int] = {}
+        for each in chosen:
+            if each.place is not None:
+                first[_key(each)] = min(each.place, first.get(_key(each), each.place))
+        after = (
+            each
+            for key, place in first.items()
+            for each in self._in_order.get(key, ())
+            if (each.place or 0) > place
+        )
+        return tuple(dict.fromkeys((*chosen, *after))) if first else chosen
+
     def _every_part(self, jobs: Sequence[PreemptionCandidate]) -> list[PreemptionCandidate]:
-        return [
+        found = [
             part
             for job in jobs
             for part in (
-                self._running(job.workload) if job.floor is None else (job,) if self._runs(job) else ()
+                self._running(job.workload)
+                if job.floor is None
+                else (replace(job, place=self._place(job.workload)),)
+                if self._runs(job)
+                else ()
             )
         ]
+        ordered: dict[_Key, list[PreemptionCandidate]] = {}
+        for part in found:
+            if part.place is not None:
+                ordered.setdefault(_key(part), []).append(part)
+        self._in_order = {key: self._last_of(parts) for key, parts in ordered.items()}
+        return [
+            *(part for part in found if part.place is None),
+            *(part for parts in self._in_order.values() for part in parts),
+        ]
+
+    def _last_of(self, parts: Sequence[PreemptionCandidate]) -> list[PreemptionCandidate]:
+        """Return the last of the pods of an owner, as many as it can spare, with what is lost behind each."""
+        last: list[PreemptionCandidate] = []
+        behind = 0.0
+        staying = self._places(parts)
+        for part in sorted(parts, key=lambda each: each.loss[1])[: max(self._can_spare(parts), 0)]:
+            staying.discard(part.place)
+            ran_enough = bool(part.ranks) or self._ran_enough(part.workload)
+            if not ran_enough or any((place or 0) > (part.place or 0) for place in staying):
+                break  # it stays, so all before it do
+            last.append(replace(part, behind=behind))
+            behind = max(behind, part.lost_node_s)
+        return last
+
+    def _places(self, parts: Sequence[PreemptionCandidate]) -> set[int | None]:
+        """Return where the running pods stand among those of an owner, also those that must not end."""
+        first = parts[0]
+        if first.floor is None:
+            return {part.place for part in parts}
+        rows = map(self._ledger.by_uid, self._pods_of(first.floor, first.workload))
+        return {self._place(row.id) for row in rows if row is not None}
+
+    def _place(self, workload: WorkloadId) -> int | None:
+        return next((self._victims_of.place(*held) for held in self._of(workload)), None)
+
+    def _can_spare(self, parts: Sequence[PreemptionCandidate]) -> int:
+        """Return how many pods go on above the least of what all these parts are of."""
+        if parts[0].floor is not None:
+            return min(map(self._spare, parts))
+        job = parts[0].of or parts[0].workload
+        return len(self._running(job)) - self._least(job)
+
+    def _least(self, job: WorkloadId) -> int:
+        return sum(self._victims_of.least(*held) for held in self._of(job))
 
     def parts(self, jobs: Sequence[PreemptionCandidate]) -> list[Victims]:
         """Return the pods without which elastic Jobs go on, those first that lose least:
@@ -195,16 +264,16 @@ class ElasticVictims:
         for part in {(_key(part), part.floor): part for unit in units for part in unit}.values():
             if part.floor is not None:
                 spare = self._spare(part)
-                pods[part.floor.owner] = min(spare, pods.get(part.floor.owner, spare))
+                pods[part.floor.key] = min(spare, pods.get(part.floor.key, spare))
                 continue
             running, job = self._running(part.of or part.workload), _key(part)
-            least = sum(min_pods_in(workload.jobspec) for workload, _ in self._of(part.of or part.workload))
-            pods[job] = len(running) - least
+            pods[job] = len(running) - self._least(part.of or part.workload)
             slots[job] = sum(len(each.ranks) for each in running) - 1
         chosen: list[Victims] = []
         left = _MOST_PARTS
         for unit in units:
-            wanted, of_slots = Counter(map(_key, unit)), Counter(_key(part) for part in unit if part.ranks)
+            wanted = Counter(map(_key, unit))
+            of_slots = Counter(_key(part) for part in unit if part.ranks and part.floor is None)
             ran_enough = all(part.ranks or self._ran_enough(part.workload) for part in unit)
             if ran_enough and len(unit) <= left and _within(wanted, pods) and _within(of_slots, slots):
                 pods.subtract(wanted)
@@ -213,23 +282,45 @@ class ElasticVictims:
                 left -= len(unit)
         return chosen
 
-    def _pods_of(self, owner: ReplicaOwner, pod: WorkloadId) -> Set[str]:
-        """Return which pods of an owner run and are not to stop, by uid, as one of them shows."""
-        if owner not in self._running_of:
-            shown = frozenset(uid for row, _ in self._of(pod) for uid in self._shown.elastic_pods(row))
+    def _pods_of(self, floor: Floor, pod: WorkloadId) -> Set[str]:
+        """Return which pods with a floor run and are not to stop, by uid, as one of them shows."""
+        if floor.key not in self._running_of:
+            shown = frozenset(
+                uid
+                for row, _ in self._of(pod)
+                for uid in self._shown.elastic_pods(row)
+                if self._floors_of(row).get(uid, floor).key == floor.key
+            )
             rows = filter(None, map(self._ledger.by_uid, shown))
-            self._running_of[owner] = shown - {row.uid for row in rows if self._as_it_counts(row).evicting}
-        return self._running_of[owner]
+            ending = {row.uid for row in rows if self._as_it_counts(row).evicting}
+            self._running_of[floor.key] = shown - ending - self._leaving_pods
+        return self._running_of[floor.key]
+
+    def _floors_of(self, gang: Workload) -> Mapping[str, Floor]:
+        if gang.id not in self._floors:
+            self._floors[gang.id] = self._shown.floors(gang)
+        return self._floors[gang.id]
+
+    @cached_property
+    def _leaving_pods(self) -> Set[str]:
+        """The pods in slots that are given back already (uid)."""
+        return {
+            slot.pod_uid or ""
+            for row, its in self._ledger.giving_back()
+            for slot in its.open_slots
+            if slot.rank in leaving_ranks(self._as_it_counts(row), its)
+        }
 
     def _runs(self, pod: PreemptionCandidate) -> bool:
         """True if a pod counts as running for its owner."""
-        return pod.floor is not None and any(
-            row.uid in self._pods_of(pod.floor.owner, pod.workload) for row, _ in self._of(pod.workload)
+        return pod.floor is not None and (
+            bool(pod.ranks)
+            or any(row.uid in self._pods_of(pod.floor, pod.workload) for row, _ in self._of(pod.workload))
         )
 
     def _spare(self, pod: PreemptionCandidate) -> int:
         """Return how many pods of the owner of a pod run above its floor; less than 0 if too few run."""
-        return len(self._pods_of(pod.floor.owner, pod.workload)) - pod.floor.least if pod.floor else 0
+        return len(self._pods_of(pod.floor, pod.workload)) - pod.floor.least if pod.floor else 0
 
     def _running(self, job: WorkloadId) -> Sequence[PreemptionCandidate]:
         """Return the pods of a Job that run; none if it cannot go on without any."""
@@ -241,14 +332,21 @@ class ElasticVictims:
         since, leaving = self._shown.elastic_pods(workload), leaving_ranks(workload, allocation)
         slots = [slot for slot in allocation.open_slots if slot.rank not in leaving and slot.pod_uid in since]
         beside = Counter(slot.node for slot in slots)
+        in_order = self._victims_of.place(workload, allocation) is not None
+        of_gang = workload.release_mode is ReleaseMode.GROUP
         for slot in slots:
             lost_node_s = self._lost_s(since[slot.pod_uid or ""]) / beside[slot.node]
-            yield self._part(
+            part = self._part(
                 workload, workload, since[slot.pod_uid or ""], lost_node_s, {slot.node}, (slot.rank,)
             )
+            if not of_gang:
+                yield replace(part, place=slot.rank) if in_order else part
+            elif floor := self._floors_of(workload).get(slot.pod_uid or ""):
+                yield replace(part, floor=floor)
         for row, its in self._further_of.get(workload.uid, ()):
             if row.state is State.RUNNING and row.uid in since:
-                yield self._part(workload, row, since[row.uid], self._lost_s(since[row.uid]), its.open_nodes)
+                part = self._part(workload, row, since[row.uid], self._lost_s(since[row.uid]), its.open_nodes)
+                yield replace(part, place=self._victims_of.place(row, its) or 0) if in_order else part
 
     def ending(self, wholes: Sequence[PreemptionCandidate]) -> frozenset[WorkloadId]:
         """Return all that ends if candidates are evicted as a whole: they and their further pods."""
@@ -258,6 +356,7 @@ class ElasticVictims:
 
     def gone(self, candidates: Sequence[PreemptionCandidate]) -> Gone:
         """Return what is gone with these candidates."""
+        candidates = self.closed(candidates)
         whole: list[Allocation] = []
         ranks: dict[WorkloadId, set[int]] = {}
         evicted = {each.workload for each in candidates if each.of is None}
@@ -303,15 +402,24 @@ class ElasticVictims:
     ) -> Mapping[WorkloadId, str]:
         """Return what is said of running pods whose owners go on with enough others."""
         said: dict[WorkloadId, str] = {}
-        for owner in dict.fromkeys(each.floor.owner for each in victims if each.floor is not None):
-            parts = [each for each in victims if _key(each) == owner and self._runs(each)]
+        for key in dict.fromkeys(each.floor.key for each in victims if each.floor is not None):
+            parts = [each for each in victims if _key(each) == key and self._runs(each)]
             if parts and len(parts) <= min(map(self._spare, parts)):
-                pods = len(self._pods_of(owner, parts[0].workload))
+                pods = self._count(parts)
                 held = [held for each in parts for held in self._of(each.workload)]
                 stops = {self._told_until(*each) or self._victims_of.stop_at(each[0]) for each in held}
                 words = self._in_words(attempt, _named(held[0][0], parts[0]), pods, parts, stops)
-                said |= dict.fromkeys((each.workload for each in parts), words)
+                said |= dict.fromkeys((each.workload for each in parts if each.of is None), words)
         return said
+
+    def _count(self, parts: Sequence[PreemptionCandidate]) -> int:
+        """Return how many pods run of what these parts are of."""
+        floors = {each.floor.key: (each.floor, each.workload) for each in parts if each.floor is not None}
+        if floors:
+            return sum(len(self._pods_of(*found)) for found in floors.values())
+        return sum(
+            len(self._shown.elastic_pods(row)) for row, _ in self._of(parts[0].of or parts[0].workload)
+        )
 
     def _told_until(
         self, workload: Workload, allocation: Allocation, ranks: Set[int] | None = None
@@ -343,8 +451,10 @@ class ElasticVictims:
                 stops = {*until.values(), *([stop_at] if stop_at is not None else [])}
                 if not stops:  # the pods by which it grew ended meanwhile
                     continue
-                pods = len(self._shown.elastic_pods(workload))
-                message = self._in_words(attempt, workload, pods, parts, stops)
+                roles = {each.floor.key for each in parts if each.floor is not None}
+                beside = [each for each in victims if each.of is None and _key(each) in roles]
+                parts = [*parts, *filter(self._runs, beside)]
+                message = self._in_words(attempt, workload, self._count(parts), parts, stops)
                 back[job] = GivenBack(
                     jobid=allocation.jobid,
                     ranks=tuple(sorted(before | ranks)),
@@ -437,7 +547,7 @@ def _within(wanted: Mapping[_Key, int], left: Mapping[_Key, int]) -> bool:
 
 def _key(part: PreemptionCandidate) -> _Key:
     """Return what goes on without a pod: its owner, or its Job."""
-    return part.floor.owner if part.floor is not None else part.of or part.workload
+    return part.floor.key if part.floor is not None else part.of or part.workload
 
 
 def _named(workload: Workload, part: PreemptionCandidate) -> Workload:
@@ -447,9 +557,9 @@ def _named(workload: Workload, part: PreemptionCandidate) -> Workload:
     return replace(workload, kind=part.floor.owner.kind, name=part.floor.owner.name)
 
 
-def _lost(part: PreemptionCandidate) -> tuple[float, bool, int]:
+def _lost(part: PreemptionCandidate) -> tuple[object, ...]:
     """Least first; then pods that were matched alone, and the highest slots."""
-    return part.lost_node_s, bool(part.ranks), -max(part.ranks, default=0)
+    return part.loss, bool(part.ranks), -max(part.ranks, default=0)
 
 
 def lost_in_words(victims: Iterable[PreemptionCandidate]) -> str:

@@ -24,7 +24,7 @@ from fluxqueue.fluxion.rpc.failures import InternalError, InvalidCall
 from fluxqueue.queue.metrics import OBJECT_FAILURES
 from fluxqueue.queue.model.given_back import given_ranks
 from fluxqueue.queue.model.job_sizes import PATIENCE, JobPods, may_grow_by, next_parallelism
-from fluxqueue.queue.model.moldable import duration_of_growth_s, started_pods, with_pods
+from fluxqueue.queue.model.moldable import duration_of_growth_s, is_moldable, started_pods, with_pods
 from fluxqueue.queue.model.records import FluxionJobId, Workload, WorkloadId
 from fluxqueue.queue.model.time_limits import is_over_time_limit
 from fluxqueue.queue.scheduling.cycle import Cycle
@@ -239,7 +239,7 @@ class Growth:
 
 def _is_small(workload: Workload) -> bool:
     running = workload.state is State.RUNNING and not workload.evicting and not is_over_time_limit(workload)
-    return running and started_pods(workload) < workload.pods
+    return running and is_moldable(workload) and started_pods(workload) < workload.pods
 
 
 def _admitted(workload: Workload, shares: Sequence[NodeShare], quotas: Quotas) -> int:

@@ -14,7 +14,7 @@ from fluxqueue.api.fluxjobs import State
 from fluxqueue.queue.model.changes import Eviction
 from fluxqueue.queue.model.preemption_notices import preempt
 from fluxqueue.queue.model.records import Allocation, Workload, WorkloadId
-from fluxqueue.queue.model.victim_views import NO_VICTIM, STARTING, BudgetShare, VictimView
+from fluxqueue.queue.model.victim_views import NO_VICTIM, STARTING, BudgetShare, Floor, VictimView
 from fluxqueue.queue.scheduling.policies.disciplines import Discipline
 from fluxqueue.queue.scheduling.policies.victims import PreemptionCandidate
 
@@ -37,6 +37,9 @@ class ShownVictims(Protocol):
         by uid; empty if none can end alone.
         """
 
+    def floors(self, workload: Workload) -> Mapping[str, Floor]:
+        """Return the floors of the pods of a gang, also of those that were matched alone, by uid."""
+
 
 class OnlyJobs:
     """Nothing is shown: only Jobs may be preempted, and none told of a checkpoint."""
@@ -51,6 +54,10 @@ class OnlyJobs:
 
     def elastic_pods(self, _workload: Workload) -> Mapping[str, datetime]:
         """Return no pod."""
+        return {}
+
+    def floors(self, _workload: Workload) -> Mapping[str, Floor]:
+        """Return no floor."""
         return {}
 
 
@@ -125,6 +132,14 @@ class PossibleVictims:
             nodes=nodes,
             floor=view.floor,
         )
+
+    def least(self, workload: Workload, allocation: Allocation) -> int:
+        """Return with how few pods a workload goes on of which slots may be given back; 0 if none may."""
+        return self._view(workload, allocation).least
+
+    def place(self, workload: Workload, allocation: Allocation) -> int | None:
+        """Return where a pod stands among those of its owner, if only the last can go; None if any can."""
+        return self._view(workload, allocation).place
 
     def job_of(self, workload: Workload, allocation: Allocation) -> str:
         """Return the uid of the Job of which a workload is a pod that was matched alone; empty if of none."""

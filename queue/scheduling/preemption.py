@@ -464,11 +464,11 @@ class Preemptor:
         if parts and (taken := await self._trials.nodes(attempt, elastic.gone(jobs), standing)):
             for orders in (parts, elastic.parts_by_node(jobs)), (elastic.parts_by_node(jobs, taken),):
                 if victims := await choose(choose_parts(orders), attempt, standing, elastic.gone):
-                    return victims
+                    return elastic.closed(victims)
         priority = None if attempt.guaranteed_to else attempt.workload.priority
         wholes = elastic.beside(could_be.wholes, parts)
         search = choose_victims(wholes, priority, parts=[part for (part,) in parts])
-        return await choose(search, attempt, standing, elastic.gone)
+        return elastic.closed(await choose(search, attempt, standing, elastic.gone))
 
     async def _preempt_for(
         self, attempt: Attempt, victims: Sequence[PreemptionCandidate], who: _Rules, standing: Standing

@@ -7,7 +7,7 @@ gets it. A slot whose pod succeeded ends at once.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence, Set
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
@@ -62,6 +62,7 @@ def plan_group_slots(
     awaited: int = 0,
     closed: Callable[[Pod, str], bool] = _none_closed,
     order: Callable[[Pod], tuple[Any, ...]] = age,
+    leaving: Set[int] = frozenset(),
 ) -> SlotChanges:
     """Plan the slots of a released group.
 
@@ -84,6 +85,8 @@ def plan_group_slots(
         rules about nodes are answered alike.
     order
         Sort key of the pods that get slots.
+    leaving
+        Ranks of slots that it gives back: no further pod gets one, and it ends with its pod.
     """
     pods = list(pods)
     living = {pod.metadata.uid: pod for pod in pods if not pod.terminal}
@@ -91,13 +94,14 @@ def plan_group_slots(
     placed = {slot.pod_uid for slot in slots if slot.pod_uid in living}
     idle = [slot for slot in slots if slot.pod_uid not in living]
     done = {slot.rank for slot in idle if seen.phases.get(slot.pod_uid or "") == "Succeeded"}
-    free = [slot for slot in idle if slot.rank not in done]
+    free = [slot for slot in idle if slot.rank not in done and slot.rank not in leaving]
     unplaced = sorted((pod for uid, pod in living.items() if uid not in placed), key=order)
     take, assign = _place(unplaced, free, label_of, closed)
     got = {rank for rank, _ in (*take, *assign)}
     held = ((slot.rank, living[slot.pod_uid]) for slot in slots if slot.pod_uid in living)
     assign += [(rank, pod) for rank, pod in held if still_gated(pod)]
     end = done | {slot.rank for slot in free if slot.rank not in got}.intersection(expired)
+    end |= {slot.rank for slot in idle if slot.rank in leaving}
     left = len(slots) - len(end)
     bound = sum(1 for uid in placed if living[uid].spec.node_name) + len(take)
     state, outcome, message = _GOES_ON if left else conclude_group(len(allocation.slots), seen)

@@ -26,6 +26,7 @@ from fluxqueue.queue.cluster.owners import read_jobset, read_owner
 from fluxqueue.queue.cluster.slot_labels import label_for_pod
 from fluxqueue.queue.model.alike_specs import AlikeSpecs
 from fluxqueue.queue.model.changes import Ending
+from fluxqueue.queue.model.given_back import leaving_ranks
 from fluxqueue.queue.model.groups import JOB_SET, GroupKey, group_of_workload, owner_of_group
 from fluxqueue.queue.model.later_pods import reserved_ranks
 from fluxqueue.queue.model.pods import age
@@ -131,6 +132,7 @@ class GroupTracker:
             awaited=len(reserved),
             closed=lambda pod, node: node in refused or self._caches.closed(node, pod.spec),
             order=self._foreign.order(key, pods) if key.source else age,
+            leaving=leaving_ranks(workload, allocation),
         )
         for pod in unplaced_pods(pods, allocation, changes):
             self._reread(pod.metadata.uid)

@@ -1,5 +1,7 @@
-"""A moldable Job, or a Deployment with a floor, gives pods back so that more important work starts,
-and grows again, on a real control plane.
+"""Each kind that goes on with fewer pods gives some back so that more important work starts, and grows again,
+on a real control plane.
+
+STAND-IN: no controller of KubeRay runs here. A test creates the pods as it does.
 """
 
 from __future__ import annotations
@@ -8,12 +10,16 @@ import json
 import re
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import psycopg
 import pytest
-from support.builders import JobBuilder, Json, make_owner
+from support.builders import JobBuilder, Json, make_owner, make_pod
 from support.crash_suite import crash_environment
 from support.end_to_end import Stage, managed_namespace
+from support.gang_discovery import until_followed
+from support.gang_standins import create, serve
+from support.minicluster_stage import apply, delete_all, gone, minicluster, nodes_of, seen, until_state
 from support.preempting_queue import FOREVER, RUN_SECONDS, PreemptingQueue
 
 from fluxqueue.api import names
@@ -21,6 +27,8 @@ from fluxqueue.api.fluxjobs import Outcome, State
 from fluxqueue.api.pods import Pod
 from fluxqueue.local.inprocess import ClusterOptions, InProcessCluster
 from fluxqueue.queue.crashpoints import VARIABLE, CrashPoint
+
+RAY_CLUSTERS = "rayclusters.ray.io"
 
 
 class Queue(PreemptingQueue):
@@ -32,8 +40,8 @@ class Queue(PreemptingQueue):
     def moldable(self, least: int = 4) -> JobBuilder:
         return self.job("moldable", 8).annotation(names.MIN_PODS_ANNOTATION, str(least))
 
-    def deployment(self, name: str, replicas: int, least: str) -> Json:
-        owner = make_owner("Deployment", name, replicas)
+    def replicated(self, name: str, replicas: int, least: str, kind: str = "Deployment", **spec: Any) -> Json:
+        owner = make_owner(kind, name, replicas, **spec)
         template = owner["spec"]["template"]["metadata"]
         template["labels"][names.QUEUE_LABEL] = self.name
         template["annotations"] = {RUN_SECONDS: FOREVER, names.MIN_PODS_ANNOTATION: least}
@@ -43,13 +51,17 @@ class Queue(PreemptingQueue):
 @pytest.fixture(scope="module")
 def cluster(service_folder: Path) -> Iterator[InProcessCluster]:
     """A cluster in which the queue can be killed between two effects."""
-    options = ClusterOptions(
-        durable=False, values={"queue": {"config": {"pinWindowSeconds": 2, "successorGraceSeconds": 10}}}
-    )
+    values = {
+        "queue": {"config": {"pinWindowSeconds": 2, "successorGraceSeconds": 10}},
+        "gangs": {"resources": [RAY_CLUSTERS]},
+    }
+    options = ClusterOptions(durable=False, values=values)
     made = InProcessCluster(
         service_folder / "shrinking", options, extra_environment=crash_environment(service_folder)
     )
     made.start()
+    serve(made, RAY_CLUSTERS, "v1", "RayCluster")
+    until_followed(made, [RAY_CLUSTERS])
     yield made
     made.destroy()
 
@@ -65,6 +77,8 @@ def queue(stage: Stage) -> Iterator[Queue]:
     made = Queue(stage)
     made.grants()
     yield made
+    delete_all(stage)
+    stage.kubectl("delete", "rayclusters,statefulsets,pods", "--all", "--timeout=60s", check=False)
     stage.kubectl("delete", "fluxqueue", made.name)
 
 
@@ -214,7 +228,7 @@ def until_replicas(stage: Stage, count: int) -> dict[str, Pod]:
 
 def test_a_deployment_gives_pods_above_its_floor_back_and_grows_again(stage: Stage, queue: Queue) -> None:
     queue.grants(graceSeconds=6)
-    stage.apply(queue.deployment("web", 5, "3"))
+    stage.apply(queue.replicated("web", 5, "3"))
     before = until_replicas(stage, 5)
     stage.apply(queue.job("rigid", 3).build())
     stage.until_state("rigid", State.RUNNING)
@@ -268,7 +282,7 @@ def explained(stage: Stage, name: str) -> str:
 
 
 def test_a_floor_that_is_no_number_keeps_pods_waiting_with_one_sentence(stage: Stage, queue: Queue) -> None:
-    stage.apply(queue.deployment("web", 1, "half"))
+    stage.apply(queue.replicated("web", 1, "half"))
     sentence = (
         "annotation fluxqueue/min-pods: 'half' is not a number of its pods: write a whole number from 1"
     )
@@ -276,3 +290,105 @@ def test_a_floor_that_is_no_number_keeps_pods_waiting_with_one_sentence(stage: S
         "its pod says why it waits",
         lambda: any(sentence in each.status.message for each in stage.fluxjobs()),
     )
+
+
+def test_a_statefulset_gives_its_highest_ordinals_back_and_grows_again(stage: Stage, queue: Queue) -> None:
+    stage.apply(queue.replicated("db", 4, "2", "StatefulSet", podManagementPolicy="Parallel"))
+    stage.until("four replicas run", lambda: len(replicas(stage, "db")) == 4)
+    stage.apply(queue.job("rigid", 4, priority=10).build())
+    stage.until_state("rigid", State.RUNNING)
+    stage.apply(queue.job("urgent", 2, priority=10).build())
+    stage.until_state("urgent", State.RUNNING)
+
+    def running_names() -> list[str]:
+        return sorted(pod.metadata.name for pod in replicas(stage, "db").values())
+
+    stage.until("the lowest ordinals go on", lambda: running_names() == ["db-0", "db-1"])
+    said = f"StatefulSet {stage.namespace}/db (priority 0) gave 2 of its 4 pods back at "
+    assert len([each for each in ended_pods(stage) if each.startswith(said)]) == 2
+    stage.until_consistent()
+    stage.succeed("urgent")
+    stage.until("all run again", lambda: running_names() == ["db-0", "db-1", "db-2", "db-3"])
+    stage.until_consistent()
+
+
+@pytest.mark.parametrize("point", [None, CrashPoint.GIVEN_BACK, CrashPoint.POD_ENDED])
+def test_a_minicluster_gives_its_highest_ranks_back_and_grows_again(
+    stage: Stage, queue: Queue, service_folder: Path, point: CrashPoint | None
+) -> None:
+    made = minicluster("flux", 4, cpu="7", queue=queue.name, minSize=2, duration="1h")
+    apply(stage, made)
+    until_state(stage, "flux", "Running")
+    stage.until("all brokers are online", lambda: seen(stage, "flux").status.brokers == "4/4")
+    before = nodes_of(stage, "flux")
+    stage.apply(queue.job("rigid", 4, priority=10).build())
+    stage.until_state("rigid", State.RUNNING)
+    armed = Path(crash_environment(service_folder)[VARIABLE])
+    if point is not None:
+        armed.write_text(f"{point} 1")
+    stage.apply(queue.job("urgent", 2, priority=10).build())
+    urgent = stage.until_state("urgent", State.RUNNING)
+    assert not armed.exists(), "the queue was killed at the point"
+    assert sorted(urgent.hosts) == sorted(before[2:])
+    stage.until("two go on", lambda: seen(stage, "flux").status.brokers == "2/4")
+    assert nodes_of(stage, "flux")[:2] == before[:2]
+    assert seen(stage, "flux").spec.size == 4, "nothing is written to it"
+    stage.until_consistent()
+    stage.succeed("urgent")
+    stage.until("all are online again", lambda: seen(stage, "flux").status.brokers == "4/4")
+    assert nodes_of(stage, "flux")[:2] == before[:2]
+    assert not stage.job("flux").status.failed
+    stage.until_consistent()
+    gone(stage, "flux")
+
+
+def ray_cluster(stage: Stage, queue: Queue, workers: int, least: int) -> tuple[list[Json], Json]:
+    """Apply a RayCluster without autoscaler; return its pods, and a worker that its controller adds."""
+    group = {"groupName": "big", "replicas": workers, "minReplicas": least, "maxReplicas": 9}
+    thing = {
+        "apiVersion": "ray.io/v1",
+        "kind": "RayCluster",
+        "metadata": {"name": "ray"},
+        "spec": {"headGroupSpec": {}, "workerGroupSpecs": [group]},
+    }
+    stored = json.loads(stage.kubectl("apply", "-f", "-", "-o", "json", stdin=json.dumps(thing)).stdout)
+    owner = {key: stored[key] for key in ("apiVersion", "kind")} | {
+        "name": "ray",
+        "uid": stored["metadata"]["uid"],
+        "controller": True,
+    }
+
+    def node(name: str, kind: str, group: str) -> Json:
+        made = make_pod(name).cpu("8").label("ray.io/node-type", kind).label("ray.io/group", group)
+        made = made.label(names.QUEUE_LABEL, queue.name).annotation(RUN_SECONDS, FOREVER)
+        made = made.with_("spec.terminationGracePeriodSeconds", 1)
+        return made.with_("metadata.ownerReferences", [owner]).build()
+
+    pods = [node(f"ray-{number}", "worker", "big") for number in range(workers)]
+    return [node("ray-head", "head", "headgroup"), *pods], node("ray-new", "worker", "big")
+
+
+def test_a_raycluster_gives_workers_back_and_grows_again(stage: Stage, queue: Queue) -> None:
+    pods, added = ray_cluster(stage, queue, 3, 1)
+    create(stage, *pods)
+
+    def ray_pods(phase: str = "Running") -> set[str]:
+        found = [pod for pod in stage.items("pods", Pod) if pod.metadata.label("ray.io/node-type")]
+        return {pod.metadata.name for pod in found if pod.active and pod.status.phase == phase}
+
+    stage.until("all of it runs", lambda: len(ray_pods()) == 4)
+    stage.apply(queue.job("rigid", 4, priority=10).build())
+    stage.until_state("rigid", State.RUNNING)
+    stage.apply(queue.job("urgent", 1, priority=10).build())
+    stage.until_state("urgent", State.RUNNING)
+    stage.until("three pods go on", lambda: len(ray_pods()) == 3)
+    assert "ray-head" in ray_pods()
+    said = f"RayCluster {stage.namespace}/ray (priority 0) gave 1 of its 3 pods back at "
+    assert said in stage.kubectl("get", "events").stdout
+    stage.until_consistent()
+    create(stage, added)
+    stage.until_reason("ray-new", "WaitingForNodes")
+    assert ray_pods("Pending") == {"ray-new"}
+    stage.succeed("urgent")
+    stage.until("it grew again", lambda: len(ray_pods()) == 4)
+    stage.until_consistent()

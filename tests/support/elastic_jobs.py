@@ -14,6 +14,7 @@ from support.queue_builders import a_job, around
 from fluxqueue.queue.intake.describe import describe_job
 from fluxqueue.queue.model.changes import TakenSlot
 from fluxqueue.queue.model.given_back import leaving_ranks
+from fluxqueue.queue.model.moldable import min_pods_in
 from fluxqueue.queue.model.records import Allocation, NewWorkload, ReleaseMode, Workload
 from fluxqueue.queue.model.replacement_rules import ReplicaOwner
 from fluxqueue.queue.model.victim_views import Floor, Return, VictimView
@@ -24,27 +25,35 @@ __all__ = ["ShownPods", "held", "leaving", "moldable", "pods_end", "replicas", "
 
 class ShownPods(OnlyJobs):
     """Pods that run, by Job (uid), with the time since when each has saved nothing;
-    those that have no slot of the Job; and floors of pods (uid) of Deployments.
+    those that have no slot of the Job; and floors of pods (uid) of Deployments. Of some by name: with how
+    few pods they go on, and which can only spare their last ones.
     """
 
     def __init__(self) -> None:
         self.pods: dict[str, dict[str, datetime]] = {}
         self.further: dict[str, list[str]] = {}
-        self.floors: dict[str, Floor] = {}
+        self.floor_of_pod: dict[str, Floor] = {}
+        self.least: dict[str, int] = {}
+        self.in_order: set[str] = set()
 
     def view(self, workload: Workload, _allocation: Allocation) -> VictimView:
         if workload.kind == "Job":
-            return VictimView()
-        if floor := self.floors.get(workload.uid):
-            return VictimView(returns=Return.REPLACED, floor=floor)
+            in_order = workload.name in self.in_order
+            return VictimView(
+                least=self.least.get(workload.name, min_pods_in(workload.jobspec)),
+                place=0 if in_order else None,
+            )
+        if floor := self.floor_of_pod.get(workload.uid):
+            place = int(workload.name.rpartition("-")[2]) if floor.owner.name in self.in_order else None
+            return VictimView(returns=Return.REPLACED, floor=floor, place=place)
         return VictimView(
             "a part of something",
             job=next((job for job, uids in self.further.items() if workload.uid in uids), ""),
         )
 
     def elastic_pods(self, workload: Workload) -> Mapping[str, datetime]:
-        if floor := self.floors.get(workload.uid):
-            alike = [uid for uid, each in self.floors.items() if each.owner == floor.owner]
+        if floor := self.floor_of_pod.get(workload.uid):
+            alike = [uid for uid, each in self.floor_of_pod.items() if each.owner == floor.owner]
             return {uid: since for uid in alike for since in self.pods.get(uid, {}).values()}
         return self.pods.get(workload.uid, {})
 
@@ -69,7 +78,7 @@ def replicas(shown: ShownPods, name: str, pods: int, least: int, **request: Any)
         job(f"{name}-{number}", 1, request.get("cpu", "8"), "1h", priority=request.get("priority"))
         for number in range(pods)
     ]
-    shown.floors |= {each.uid: Floor(owner, least) for each in made}
+    shown.floor_of_pod |= {each.uid: Floor(owner, least) for each in made}
     return [replace(each, kind="Pod", release_mode=ReleaseMode.POD) for each in made]
 
 

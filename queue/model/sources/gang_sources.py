@@ -129,6 +129,10 @@ def _never(_job: Job) -> str | None:
     return None
 
 
+def _all_of_them(_pod: Pod, _obj: Any) -> int:
+    return 0
+
+
 @dataclass(frozen=True, slots=True)
 class GangSource:
     """One way to write gangs.
@@ -160,6 +164,9 @@ class GangSource:
         Returns the name of the gang of a Job whose own controller resumes it, or None.
     counts_succeeded
         True if a pod that succeeded counts as started.
+    least_of
+        Returns with how few pods of a pod's role its object goes on, from the pod and the object;
+        0 if only with all.
     """
 
     name: str
@@ -175,6 +182,7 @@ class GangSource:
     optional: bool = False
     job_of: Callable[[Job], str | None] = _never
     counts_succeeded: bool = True
+    least_of: Callable[[Pod, Any], int] = _all_of_them
 
     @property
     def resumes_jobs(self) -> bool:

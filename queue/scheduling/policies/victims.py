@@ -56,6 +56,9 @@ class PreemptionCandidate:
     ``of`` is the Job, and the part is some slots of it (``ranks``), or a pod of it that was matched alone
     (``workload``). ``nodes`` are those where it holds something. ``floor`` is that of the owner of a pod,
     which ``needed`` says has no other pod to spare.
+
+    Of some owners only the last pods can go. Then ``place`` is where a part stands among them, and ``behind``
+    is the most that one of those after it loses, which all go before it.
     """
 
     workload: WorkloadId
@@ -68,6 +71,13 @@ class PreemptionCandidate:
     nodes: frozenset[str] = frozenset()
     floor: Floor | None = None
     needed: bool = False
+    place: int | None = None
+    behind: float = 0.0
+
+    @property
+    def loss(self) -> tuple[float, int]:
+        """Least first, and of an owner of which only the last pods can go the last one first."""
+        return max(self.lost_node_s, self.behind), -(self.place or 0)
 
     @property
     def turn(self) -> tuple[int, bool]:
@@ -96,7 +106,7 @@ def preemption_order(candidates: Iterable[PreemptionCandidate]) -> list[Preempti
         candidates,
         key=lambda each: (
             each.turn,
-            each.lost_node_s,
+            each.loss,
             -each.start.timestamp(),
             -each.workload,
             tuple(map(neg, each.ranks)),

@@ -72,6 +72,7 @@ def problem_of(pod: PodBuilder, text: str = "2") -> str:
 
 def test_pods_of_a_deployment_say_how_many_are_to_run() -> None:
     of_deployment = make_pod("web").owned_by("ReplicaSet")
+    assert problem_of(make_pod("web-0").owned_by("StatefulSet"), "2") == ""
     assert [problem_of(of_deployment, text) for text in ("1", "008", "999999999")] == ["", "", ""]
     for text in ("0", "-1", "two", "", "1.5", "x" * 100_000):
         assert problem_of(of_deployment, text) == (
@@ -87,8 +88,12 @@ def test_pods_of_a_job_have_no_floor_of_their_own() -> None:
 @pytest.mark.parametrize(
     ("pod", "words"),
     [
-        (make_pod("a"), "is for Indexed Jobs, and for the pods of Deployments and ReplicaSets: leave it out"),
-        (make_pod("a").owned_by("StatefulSet"), "for the pods of Deployments and ReplicaSets: leave it out"),
+        (
+            make_pod("a"),
+            "is for Indexed Jobs, and for the pods of Deployments, ReplicaSets and StatefulSets: leave",
+        ),
+        (make_pod("a").owned_by("DaemonSet"), "the pods of Deployments, ReplicaSets and StatefulSets: leave"),
+        (make_pod("a").owned_by("StatefulSet").annotation("fluxqueue/gang", "true"), ": leave one out"),
         (make_pod("a").owned_by("ReplicaSet", api_version="example.com/v1"), "leave it out"),
         (
             make_pod("a").owned_by("ReplicaSet").annotation("fluxqueue/gang", "true"),

@@ -310,7 +310,7 @@ def test_a_floor_that_cannot_be_is_refused_or_told_to_its_controller() -> None:
     assert refused.decision.outcome is AdmissionOutcome.REFUSED
     assert refused.sentence == (
         "Pod default/a: annotation fluxqueue/min-pods is for Indexed Jobs, "
-        "and for the pods of Deployments and ReplicaSets: leave it out"
+        "and for the pods of Deployments, ReplicaSets and StatefulSets: leave it out"
     )
     replica = make_pod("web").owned_by("ReplicaSet")
     held = admit(replica.annotation("fluxqueue/min-pods", "two"), user=REPLICASET_CONTROLLER).decision

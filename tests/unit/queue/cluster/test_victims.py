@@ -342,14 +342,26 @@ def test_a_pod_of_a_deployment_shows_its_floor_and_which_pods_run() -> None:
     assert seen.elastic_pods(row).keys() == {"web-0", "web-1"}
 
 
-@pytest.mark.parametrize("change", ["no floor", "no number", "of a StatefulSet"])
+@pytest.mark.parametrize("change", ["no floor", "no number", "of a DaemonSet"])
 def test_a_pod_without_a_floor_cannot_be_spared(change: str) -> None:
     made = of_web("web-0", least="none" if change == "no number" else "2")
     if change == "no floor":
         made = made.with_("metadata.annotations", {})
-    if change == "of a StatefulSet":
-        made = made.owned_by("StatefulSet", "web")
+    if change == "of a DaemonSet":
+        made = made.owned_by("DaemonSet", "web")
     _, caches = shown(made)
     row = a_workload("web-0", uid="web-0", kind="Pod", release_mode=ReleaseMode.POD)
     assert in_cluster(caches).view(row, an_allocation(["n0"])).floor is None
     assert in_cluster(caches).elastic_pods(row) == {}
+
+
+def test_of_a_statefulset_the_highest_ordinals_go_first() -> None:
+    made = [pod(f"db-{number}").owned_by("StatefulSet", "db", api_version="apps/v1") for number in (2, 10)]
+    _, caches = shown(*(each.annotation(names.MIN_PODS_ANNOTATION, "1") for each in made))
+    rows = [
+        a_workload(name, uid=name, kind="Pod", release_mode=ReleaseMode.POD) for name in ("db-2", "db-10")
+    ]
+    views = [in_cluster(caches).view(row, an_allocation(["n0"])) for row in rows]
+    floor = Floor(ReplicaOwner("default", "StatefulSet", "db"), 1)
+    assert [(view.place, view.floor) for view in views] == [(2, floor), (10, floor)]
+    assert in_cluster(caches).elastic_pods(rows[0]).keys() == {"db-2", "db-10"}

@@ -101,7 +101,11 @@ def test_what_cannot_be_waits_with_a_sentence(builder: JobBuilder, words: str) -
     [
         ("ReplicaSet", "2", ""),
         ("ReplicaSet", "0", "write a whole number from 1"),
-        ("StatefulSet", "2", "is for Indexed Jobs, and for the pods of Deployments and ReplicaSets"),
+        (
+            "DaemonSet",
+            "2",
+            "for the pods of Deployments, ReplicaSets and StatefulSets: leave",
+        ),
     ],
 )
 def test_a_pod_waits_with_a_sentence_if_its_floor_cannot_be(kind: str, text: str, problem: str) -> None:

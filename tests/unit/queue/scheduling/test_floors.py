@@ -36,11 +36,11 @@ class Shown(ShownPods):
     allowed = 9
 
     def view(self, workload: Workload, allocation: Allocation) -> VictimView:
-        known = workload.kind == "Job" or workload.uid in self.floors
+        known = workload.kind == "Job" or workload.uid in self.floor_of_pod
         return super().view(workload, allocation) if known else VictimView(returns=Return.REPLACED)
 
     def budgets(self, workload: Workload, _allocation: Allocation) -> Sequence[BudgetShare]:
-        return [BudgetShare("default", "web", 1, self.allowed)] if workload.uid in self.floors else []
+        return [BudgetShare("default", "web", 1, self.allowed)] if workload.uid in self.floor_of_pod else []
 
 
 @pytest.fixture
@@ -213,7 +213,7 @@ async def test_without_a_floor_what_loses_least_is_evicted_as_before(
     bench: Bench, shown: Shown, clock: Clock
 ) -> None:
     plain = replicas(shown, "web", 3, 1)
-    shown.floors.clear()
+    shown.floor_of_pod.clear()
     await started(bench, shown, *plain)
     clock.now += timedelta(minutes=1)
     await started(bench, shown, job("rigid", 1, "8", "1h"))
