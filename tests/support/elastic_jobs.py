@@ -34,9 +34,12 @@ class ShownPods(OnlyJobs):
         self.further: dict[str, list[str]] = {}
         self.floor_of_pod: dict[str, Floor] = {}
         self.least: dict[str, int] = {}
+        self.floors_of_gang: dict[str, dict[str, Floor]] = {}
         self.in_order: set[str] = set()
 
     def view(self, workload: Workload, _allocation: Allocation) -> VictimView:
+        if workload.name in self.floors_of_gang:
+            return VictimView(least=1)
         if workload.kind == "Job":
             in_order = workload.name in self.in_order
             return VictimView(
@@ -51,11 +54,17 @@ class ShownPods(OnlyJobs):
             job=next((job for job, uids in self.further.items() if workload.uid in uids), ""),
         )
 
+    def floors(self, workload: Workload) -> Mapping[str, Floor]:
+        return self.floors_of_gang.get(workload.name, {})
+
     def elastic_pods(self, workload: Workload) -> Mapping[str, datetime]:
         if floor := self.floor_of_pod.get(workload.uid):
             alike = [uid for uid, each in self.floor_of_pod.items() if each.owner == floor.owner]
             return {uid: since for uid in alike for since in self.pods.get(uid, {}).values()}
-        return self.pods.get(workload.uid, {})
+        running = self.pods.get(workload.uid, {})
+        if floors := self.floors_of_gang.get(workload.name):
+            return {uid: since for uid, since in running.items() if uid in floors}
+        return running
 
 
 def moldable(

@@ -447,3 +447,12 @@ def test_pods_whose_creation_times_are_equal_or_missing_are_told_apart_by_name()
     skewed = [builders[0].with_("metadata.creationTimestamp", "2031-01-01T00:00:00Z"), *builders[1:]]
     assert [pod.metadata.name for pod in gathered(*builders).members] == ["a", "b"]
     assert [pod.metadata.name for pod in gathered(*skewed).excess] == ["c"]
+
+
+def test_no_pod_gets_a_place_that_is_given_back_and_it_ends_with_its_pod() -> None:
+    allocation = an_allocation(HOSTS, states=TAKEN, pods=PODS)
+    there = [standing("p0", "n1"), standing("p1", "n2"), standing("p2", "n3")]
+    kept = judged([*there, standing("p3", gated=True)], allocation, leaving={2})
+    assert (kept.end, kept.assign, kept.running) == ((), (), True)
+    gone = judged([*there[:2], standing("p3", gated=True)], allocation, leaving={2})
+    assert (gone.end, gone.assign, gone.vacate, gone.running) == ((2,), (), (), True)

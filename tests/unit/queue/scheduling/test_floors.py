@@ -5,6 +5,7 @@ with the matcher in process.
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Sequence
+from dataclasses import replace
 from datetime import datetime, timedelta
 
 import pytest
@@ -16,8 +17,9 @@ from fluxqueue.api.fluxqueues import Policy, Preemption, PreemptionRules
 from fluxqueue.api.texts import time_text
 from fluxqueue.queue.model.changes import Ending
 from fluxqueue.queue.model.given_back import given_ranks
-from fluxqueue.queue.model.records import Allocation, Workload
-from fluxqueue.queue.model.victim_views import BudgetShare, Return, VictimView
+from fluxqueue.queue.model.records import Allocation, ReleaseMode, Workload
+from fluxqueue.queue.model.replacement_rules import ReplicaOwner
+from fluxqueue.queue.model.victim_views import BudgetShare, Floor, Return, VictimView
 
 
 class Clock:
@@ -36,7 +38,7 @@ class Shown(ShownPods):
     allowed = 9
 
     def view(self, workload: Workload, allocation: Allocation) -> VictimView:
-        known = workload.kind == "Job" or workload.uid in self.floor_of_pod
+        known = workload.kind != "Pod" or workload.uid in self.floor_of_pod
         return super().view(workload, allocation) if known else VictimView(returns=Return.REPLACED)
 
     def budgets(self, workload: Workload, _allocation: Allocation) -> Sequence[BudgetShare]:
@@ -220,3 +222,46 @@ async def test_without_a_floor_what_loses_least_is_evicted_as_before(
     await urgent(bench, 1)
     assert ending(bench) == ["rigid"]
     assert " was preempted by Job default/urgent" in bench.row("rigid").message
+
+
+async def gang(bench: Bench, shown: Shown, workers: int, least: int) -> None:
+    """Start a RayCluster: a head, and workers with a floor."""
+    floor = Floor(ReplicaOwner("default", "RayCluster", "ray"), least, "worker/small")
+    shown.floors_of_gang["ray"] = {f"ray-{rank}": floor for rank in range(1, workers + 1)}
+    described = job("ray", workers + 1, "8", "1h")
+    await started(bench, shown, replace(described, kind="RayCluster", release_mode=ReleaseMode.GROUP))
+
+
+async def test_a_gang_gives_workers_above_their_floor_back_and_never_its_head(
+    bench: Bench, shown: Shown, clock: Clock
+) -> None:
+    await gang(bench, shown, 3, 1)
+    clock.now += timedelta(minutes=1)
+    await urgent(bench, 2)
+    row = bench.row("ray")
+    assert (row.state, len(given_ranks(row)), 0 in given_ranks(row)) == (State.RUNNING, 2, False)
+    assert row.requeue_state.given_back is not None
+    assert row.requeue_state.given_back.message == (
+        f"RayCluster default/ray (priority 0) gave 2 of its 3 pods back at {time_text(clock.now)}, "
+        "2 node-minutes lost, so that Job default/urgent (priority 10) starts: it went on with 1"
+    )
+    await bench.cycle()
+    assert "; it waits for 2 pods of RayCluster default/ray to end, since " in bench.row("urgent").message
+
+
+async def test_a_gang_that_has_no_more_workers_to_spare_is_evicted_as_a_whole(
+    bench: Bench, shown: Shown
+) -> None:
+    await gang(bench, shown, 3, 1)
+    await urgent(bench, 3)
+    assert ending(bench) == ["ray"]
+
+
+async def test_workers_that_leave_do_not_count_again(bench: Bench, shown: Shown, clock: Clock) -> None:
+    bench.preemption_rules = PreemptionRules(grace_seconds=60)
+    await gang(bench, shown, 3, 2)
+    await urgent(bench, 1)
+    assert len(given_ranks(bench.row("ray"))) == 1
+    clock.now += timedelta(minutes=7)  # nothing waits any more for what does not end
+    await urgent(bench, 2, "again", 20)
+    assert ending(bench) == ["ray"]

@@ -84,3 +84,13 @@ def test_nonsense_is_one_sentence() -> None:
 def test_the_job_that_submits_a_rayjob_is_an_ordinary_job() -> None:
     submitter = a_job(make_job("rayjob").owned_by("RayJob", "rayjob", api_version="ray.io/v1"))
     assert group_of_job(submitter) is None
+
+
+def test_a_worker_group_goes_on_with_its_smallest_number() -> None:
+    owner = cluster(
+        {"groupName": "small", "replicas": 4, "minReplicas": 2},
+        {"groupName": "any", "replicas": 4, "minReplicas": -1},
+        {"groupName": "slices", "replicas": 4, "minReplicas": 2, "numOfHosts": 2},
+    )
+    pods = [HEAD, worker(0), worker(0, "any"), worker(0, "slices"), worker(0, "unknown")]
+    assert [RAY_CLUSTERS.least_of(pod, owner) for pod in pods_of(*pods)] == [0, 2, 0, 0, 0]
