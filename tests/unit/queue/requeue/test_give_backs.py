@@ -7,17 +7,21 @@ from datetime import timedelta
 from decimal import Decimal
 
 import msgspec
+import pytest
 from support.builders import make_job, make_node, make_pod
 from support.controller_bench import RecordedEvents, managed_caches, running_controllers, until
+from support.gang_builders import read_object
 from support.memory_api import MemoryApi
 from support.queue_builders import EPOCH, a_workload, an_allocation
 from support.recording_ledger import RecordingLedger
 
 from fluxqueue.api import names
 from fluxqueue.api.fluxjobs import Reason, State
+from fluxqueue.queue.cluster.gang_objects import Lookup, Readable
 from fluxqueue.queue.leadership.subscriptions import subscribe
 from fluxqueue.queue.model.jobspecs import SizedPods, jobspec_of
-from fluxqueue.queue.model.records import FluxionJobId, GivenBack, RequeueState, SlotState
+from fluxqueue.queue.model.records import FluxionJobId, GivenBack, ReleaseMode, RequeueState, SlotState
+from fluxqueue.queue.model.sources.rayclusters import RAY_CLUSTERS
 from fluxqueue.queue.release.pod_gates import PodGates
 from fluxqueue.queue.requeue.evictions import evict_after_lost_node
 from fluxqueue.queue.requeue.give_backs import GiveBacks
@@ -199,3 +203,48 @@ async def test_a_job_that_gives_only_pods_back_by_which_it_grew_says_so_while_th
     async with running_controllers(bench.give_backs):
         await until(lambda: bench.events.reasons == ["Shrunk"])
     assert bench.writes() == []
+
+
+async def test_of_a_minicluster_the_highest_ranks_end_and_its_smallest_size_stays() -> None:
+    bench = Bench()
+    spec = {"size": 3, "minSize": 2, "containers": [{"image": "x"}]}
+    bench.server.put("miniclusters", {"metadata": {"name": "mpi", "uid": "m"}, "spec": spec})
+    owner = {"apiVersion": "flux-framework.org/v1alpha2", "kind": "MiniCluster", "name": "mpi", "uid": "m"}
+    job = make_job("mpi").indexed(3).uid("the-uid")
+    bench.server.put("jobs", job.with_("metadata.ownerReferences", [owner | {"controller": True}]).build())
+    given = bench.row.requeue_state.given_back
+    assert given is not None
+    await bench.ledger.evict([], {bench.row.id: msgspec.structs.replace(given, ranks=(1, 2))})
+    await bench.give_backs._proceed(bench.row.id)
+    assert bench.writes() == [("patch", "mpi-2"), ("delete", "mpi-2")], "two of the three stay"
+
+
+async def test_workers_of_a_gang_are_evicted_and_as_many_stay_as_their_group_needs(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    bench = Bench()
+    row = replace(
+        bench.row, kind="RayCluster", api_version="ray.io/v1", release_mode=ReleaseMode.GROUP, uid="group-x"
+    )
+    given = row.requeue_state.given_back
+    assert given is not None
+    row = replace(row, requeue_state=RequeueState(given_back=msgspec.structs.replace(given, ranks=(1, 2))))
+    uids = ["mpi-0", "mpi-1", "mpi-2"]
+    ledger = RecordingLedger((row, an_allocation(["n0"] * 3, states=[SlotState.TAKEN] * 3, pods=uids)))
+    caches = bench.give_backs._caches
+    owner = {"apiVersion": "ray.io/v1", "kind": "RayCluster", "name": "mpi", "uid": "x", "controller": True}
+    for name in uids:
+        worker = make_pod(name).uid(name).on_node("n0").phase("Running").label("ray.io/group", "small")
+        bench.server.put("pods", worker.with_("metadata.ownerReferences", [owner]).build())
+    group = {"groupName": "small", "replicas": 3, "minReplicas": 2}
+    obj = read_object(RAY_CLUSTERS, {"workerGroupSpecs": [group]}, name="mpi")
+
+    def find(*_of: object) -> Lookup:
+        return Lookup(Readable.YES, obj)
+
+    monkeypatch.setattr(caches.gang_objects, "find", find)
+    give_backs = GiveBacks(bench.server.api, caches, ledger, bench.give_backs._pods, bench.events.recorder)
+    assert await give_backs._proceed(row.id) == 2.0
+    left = sorted(each["metadata"]["name"] for each in bench.server.all("pods"))
+    assert left == uids[:2]
+    assert bench.events.reasons == ["Shrunk"] * len(bench.events.reasons) != []
