@@ -23,7 +23,7 @@ from support.minicluster_stage import apply, delete_all, gone, minicluster, node
 from support.preempting_queue import FOREVER, RUN_SECONDS, PreemptingQueue
 
 from fluxqueue.api import names
-from fluxqueue.api.fluxjobs import Outcome, State
+from fluxqueue.api.fluxjobs import Outcome, Reason, State
 from fluxqueue.api.pods import Pod
 from fluxqueue.local.inprocess import ClusterOptions, InProcessCluster
 from fluxqueue.queue.crashpoints import VARIABLE, CrashPoint
@@ -387,7 +387,12 @@ def test_a_raycluster_gives_workers_back_and_grows_again(stage: Stage, queue: Qu
     assert said in stage.kubectl("get", "events").stdout
     stage.until_consistent()
     create(stage, added)
-    stage.until_reason("ray-new", "WaitingForNodes")
+
+    def waits() -> bool:
+        found = (each for each in stage.fluxjobs() if each.spec.object_ref.kind == "Pod")
+        return any(each.status.reason == Reason.WAITING_FOR_NODES for each in found)
+
+    stage.until("what is created instead waits", waits)
     assert ray_pods("Pending") == {"ray-new"}
     stage.succeed("urgent")
     stage.until("it grew again", lambda: len(ray_pods()) == 4)
