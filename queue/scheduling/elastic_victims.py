@@ -6,12 +6,14 @@ given back: slots of its own, or pods by which it grew, which are workloads of t
 with what it did since it started or saved, so those that lose least end first. Only as many are candidates as
 the Job can spare, so it never goes below its least.
 
-A pod of a Deployment or ReplicaSet with a floor is a workload of its own and is evicted as a whole. Those of
-its owner above the floor are given back before anything else is evicted; the others, which are needed, only
-where nothing else of their priority helps. What the owner creates instead waits like all other work.
+A pod with a floor that was matched alone, as of a Deployment, is evicted as a whole. Those of its owner above
+the floor are given back before anything else is evicted; the others, which are needed, only where nothing
+else of their priority helps. A gang may have pods with floors in its slots: they are given back as slots, and
+count together with those that were matched alone. What the owner creates instead waits like all other work.
 
-Of some owners only the last pods can go: the brokers of a MiniCluster with the highest ranks. Then no more
-than the last pods are candidates that it can spare, and with one of them all go that come after it.
+Of some owners only the last pods can go: of a MiniCluster those of the highest ranks, of a StatefulSet those
+of the highest ordinals. Then no more than the last pods are candidates that it can spare, and with one of
+them all go that come after it. `fluxqueue.queue.model.shrinkable` has all kinds.
 """
 
 from __future__ import annotations

@@ -53,7 +53,7 @@ def _none_closed(_pod: Pod, _node: str) -> bool:
 
 
 def plan_group_slots(
-    pods: Iterable[Pod],
+    pods: Sequence[Pod],
     allocation: Allocation,
     label_of: Callable[[Pod], str | None],
     seen: SeenPods,
@@ -76,19 +76,15 @@ def plan_group_slots(
         Returns the label of the slots that a pod fits exactly; None if there are none.
     seen
         The pods that had a slot.
-    expired
-        Ranks that were kept long enough.
+    expired, leaving
+        Ranks that were kept long enough; and that it gives back: each of these ends with the pod that has it.
     awaited
         The number of slots kept for pods that are created only after others run.
     closed
-        True if a node does not take this pod at present: the pod is not released onto it. Pods with the same
-        rules about nodes are answered alike.
+        True if a node takes no pod with such rules at present: the pod is not released onto it.
     order
         Sort key of the pods that get slots.
-    leaving
-        Ranks of slots that it gives back: no further pod gets one, and it ends with its pod.
     """
-    pods = list(pods)
     living = {pod.metadata.uid: pod for pod in pods if not pod.terminal}
     slots = allocation.open_slots
     placed = {slot.pod_uid for slot in slots if slot.pod_uid in living}
@@ -98,10 +94,9 @@ def plan_group_slots(
     unplaced = sorted((pod for uid, pod in living.items() if uid not in placed), key=order)
     take, assign = _place(unplaced, free, label_of, closed)
     got = {rank for rank, _ in (*take, *assign)}
-    held = ((slot.rank, living[slot.pod_uid]) for slot in slots if slot.pod_uid in living)
-    assign += [(rank, pod) for rank, pod in held if still_gated(pod)]
-    end = done | {slot.rank for slot in free if slot.rank not in got}.intersection(expired)
-    end |= {slot.rank for slot in idle if slot.rank in leaving}
+    held = {slot.rank: living[slot.pod_uid] for slot in slots if slot.pod_uid in living}
+    assign += [(rank, pod) for rank, pod in held.items() if still_gated(pod)]
+    end = done | {slot.rank for slot in idle if slot.rank not in got}.intersection((*expired, *leaving))
     left = len(slots) - len(end)
     bound = sum(1 for uid in placed if living[uid].spec.node_name) + len(take)
     state, outcome, message = _GOES_ON if left else conclude_group(len(allocation.slots), seen)
