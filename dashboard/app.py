@@ -38,6 +38,7 @@ from fluxqueue.dashboard.live import (
 from fluxqueue.dashboard.loop_shares import TooMany
 from fluxqueue.dashboard.pages.doctor_page import doctor_page
 from fluxqueue.dashboard.pages.history_page import history_page
+from fluxqueue.dashboard.pages.job_log import job_log
 from fluxqueue.dashboard.pages.job_page import ended_job_page, find_job, job_page
 from fluxqueue.dashboard.pages.limits_page import limits_page
 from fluxqueue.dashboard.pages.nodes_page import nodes_page
@@ -46,6 +47,7 @@ from fluxqueue.dashboard.pages.plan_page import plan_page
 from fluxqueue.dashboard.pages.queue_page import queue_page
 from fluxqueue.dashboard.pages.submit_page import Submitted, act, refused_page, submit_page
 from fluxqueue.dashboard.people import NotKnown
+from fluxqueue.dashboard.pod_logs import log_events
 from fluxqueue.dashboard.protection import CSRF_FIELD, ProtectedApp, is_from_here, is_meant
 from fluxqueue.dashboard.rendering import ENDED_PARAMETER, STATIC, asset, assets
 from fluxqueue.dashboard.site import Asked, NoSuchPage, Site, render
@@ -57,6 +59,10 @@ __all__ = ["PAGES", "PageAddress", "make_app"]
 _LONGEST_QUERY: Final = 2_000
 _LARGEST_FORM: Final = 65_536
 _FORM_S: Final = 10.0
+MOST_LOGS: Final = 100
+_LOGS_OF_SESSION: Final = 3
+_LOGS_OF_PERSON: Final = 9
+"""Logs that are followed: each has a connection to the API server, and through it to a node."""
 _FOR_EVER: Final = {"Cache-Control": "public, max-age=31536000, immutable"}
 
 log: Final = structlog.get_logger(__name__)
@@ -64,14 +70,15 @@ log: Final = structlog.get_logger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class PageAddress:
-    """A page: its path, its name in the menu, what makes it, and whether it is sent again when something
-    changes.
+    """A page: its path, its name in the menu, what makes it, whether it is sent again when something changes,
+    and what makes the part below that, which is not.
     """
 
     path: str
     name: str
     make: Make
     live: bool = True
+    below: Callable[[Site, Asked], Awaitable[Markup]] | None = None
 
 
 PAGES: Final[dict[str, PageAddress]] = {
@@ -86,7 +93,7 @@ PAGES: Final[dict[str, PageAddress]] = {
 }
 """The pages of the menu."""
 
-_JOB: Final = PageAddress("/jobs/{namespace}/{name}", "", job_page)
+_JOB: Final = PageAddress("/jobs/{namespace}/{name}", "", job_page, below=job_log)
 
 
 class _App:
@@ -96,11 +103,13 @@ class _App:
         self._site = site
         self._problem = problem
         self._streams = Streams()
+        self._logs = Streams(MOST_LOGS, of_session=_LOGS_OF_SESSION, of_person=_LOGS_OF_PERSON)
 
     def routes(self) -> list[Route]:
         pages = [Route(page.path, self._page(name, page)) for name, page in {**PAGES, "job": _JOB}.items()]
         return [
             *pages,
+            Route("/jobs/{namespace}/{name}/log", self.follow_log),
             Route("/jobs/{namespace}/{name}/{verb}", self.change, methods=["POST"]),
             Route("/submit", self.submit, methods=["POST"]),
             Route("/live/{page}", self.follow),
@@ -187,6 +196,7 @@ class _App:
             said=said,
             problem=problem,
             stale=self._site.stale(),
+            below=await page.below(self._site, asked) if page.below is not None and not final else "",
         )
 
     async def _no_answer(self, viewer: Viewer) -> Response:
@@ -196,7 +206,7 @@ class _App:
     async def _shown(
         self, viewer: Viewer, title: str, html: Markup, *, status: int = 0, **values: Any
     ) -> Response:
-        known = {"here": "", "live": "", "said": "", "problem": "", "stale": False, **values}
+        known = {"here": "", "live": "", "said": "", "problem": "", "stale": False, "below": "", **values}
         hidden = await self._site.hidden(viewer)
         pages = [(page.path, page.name) for name, page in PAGES.items() if name not in hidden]
         text = render(
@@ -296,6 +306,22 @@ class _App:
             return _refused(429, str(error))
         events = stream(self._site, asked, updates, gather_s=GATHER_S if name == "queue" else PAGE_GATHER_S)
         return _EventStream(events, lambda: self._streams.leave(viewer.session))
+
+    async def follow_log(self, request: Request) -> Response:
+        """Send what a pod prints."""
+        if (too_long := _too_long(request)) is not None:
+            return too_long
+        viewer = await self._site.door.viewer(request)
+        if viewer is None:
+            return _refused(401, "sign in again")
+        if (why := self._problem()) is not None:
+            return _refused(503, why)
+        asked = await self._site.ask(viewer, dict(request.query_params), dict(request.path_params))
+        try:
+            self._logs.enter(viewer.session)
+        except TooMany as error:
+            return _refused(429, str(error))
+        return _EventStream(log_events(self._site, asked), lambda: self._logs.leave(viewer.session))
 
     async def no_page(self, request: Request, _error: Exception) -> Response:
         """Say that there is no such page, in the design."""
@@ -466,6 +492,7 @@ def _sign_in_page(wanted: str, problem: str = "", status: int = 200) -> Response
 def _alone(title: str, html: Markup, problem: str = "", status: int = 200) -> Response:
     """Return a page for somebody who has not signed in."""
     values: dict[str, Any] = {"here": "", "live": "", "said": "", "pages": [], "viewer": None, "stale": False}
+    values["below"] = ""
     return HTMLResponse(
         render("layout.html", title=title, content=html, problem=problem, **values), status_code=status
     )

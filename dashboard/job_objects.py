@@ -27,7 +27,7 @@ from fluxqueue.kube.errors import ApiError, Forbidden, NotFound, TooLong
 from fluxqueue.kube.kinds import EVENTS, FLUXJOBS, JOBS, MINICLUSTERS, PODS, Kind
 from fluxqueue.kube.transport import Api
 
-__all__ = ["JobObjects", "ObjectEvent", "read_objects"]
+__all__ = ["JobObjects", "ObjectEvent", "has_pod", "read_objects"]
 
 _KINDS: Final[dict[str, Kind[Any]]] = {"Job": JOBS, "Pod": PODS, "MiniCluster": MINICLUSTERS}
 _MOST_PODS: Final = 500
@@ -147,6 +147,16 @@ async def _pods(api: Api, job: FluxJob) -> Sequence[Pod]:
         PODS, namespace, label_selector=selector, limit=_MOST_PODS, most_bytes=_MOST_POD_BYTES
     )
     return found.items
+
+
+def has_pod(job: FluxJob, pod: Pod) -> bool:
+    """True if a pod is one of those that the page of a job shows."""
+    ref, meta = job.spec.object_ref, pod.metadata
+    if ref.kind == "Pod":
+        return meta.uid == ref.uid
+    if ref.kind == "Job":
+        return bool(ref.uid) and meta.label(CONTROLLER_UID_LABEL) == ref.uid
+    return job.status.jobid is not None and meta.label(JOBID_LABEL) == str(job.status.jobid)
 
 
 async def _answer(api: Api, path: str, query: dict[str, str] | None = None) -> bytes:

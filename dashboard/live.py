@@ -54,9 +54,17 @@ class Streams:
     """The open streams, limited in all, for each session, and for each person in all of his sessions.
 
     Nobody has more than are left for others; ServiceAccounts of a namespace count together there.
+
+    Parameters
+    ----------
+    most, of_session, of_person
+        How many there may be.
     """
 
-    def __init__(self) -> None:
+    def __init__(
+        self, most: int = MOST_STREAMS, *, of_session: int = _MOST_OF_ONE, of_person: int = _MOST_OF_PERSON
+    ) -> None:
+        self._most, self._of_session, self._of_person = most, of_session, of_person
         self._open: Counter[tuple[str, str]] = Counter()
 
     def enter(self, session: Session) -> None:
@@ -69,9 +77,9 @@ class Streams:
         """
         counted, person = _counted(session), session.person
         if (
-            self._open["session", session.key] >= _MOST_OF_ONE
-            or self._open["person", person.username] >= _MOST_OF_PERSON
-            or self._open["party", person.party] >= MOST_STREAMS - self._open["all", ""]
+            self._open["session", session.key] >= self._of_session
+            or self._open["person", person.username] >= self._of_person
+            or self._open["party", person.party] >= self._most - self._open["all", ""]
         ):
             raise TooMany("too many pages are open: close some, or reload this one from time to time")
         self._open.update(counted)

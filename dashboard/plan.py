@@ -3,12 +3,14 @@ node, or by work.
 
 A bar begins and ends as the queue plans it: running work from its allocation to the end of its duration,
 waiting work at its reserved or estimated start. Work that runs longer than it stated ends now, marked. What
-has no end is drawn to the edge. Which nodes waiting work will get is decided when it starts, so it has lanes
-of its own below those of the nodes.
+has no end is drawn to the edge. A planned start is where other work ends, so waiting work waits for what ends
+there; where nothing does, for what ends last before. Which nodes waiting work will get is decided when it
+starts, so it has lanes of its own below those of the nodes.
 """
 
 from __future__ import annotations
 
+import bisect
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
@@ -31,10 +33,14 @@ _PERCENT: Final = 100.0
 _SHORTEST: Final = timedelta(hours=1)
 _LONGEST: Final = timedelta(days=7)
 _DAY: Final = timedelta(days=1)
-_STEPS_S: Final = (300, 600, 900, 1_800, 3_600, 7_200, 10_800, 21_600, 43_200, 86_400, 172_800)
+_STEPS_S: Final = (10, 30, 60, 300, 600, 900, 1_800, 3_600, 7_200, 10_800, 21_600, 43_200, 86_400, 172_800)
 _TICKS: Final = 10
 _EDGE: Final = 3.0
 """A tick nearer to an edge than this has no room for its label."""
+_AT_ONCE: Final = timedelta(seconds=60)
+"""What ends so soon before a planned start is what it waits for."""
+_MOST_WAITED_FOR: Final = 50
+_NAMED: Final = 3
 _MOST_ENDS: Final = 0.8
 """The part of all bars that decides how far the chart looks ahead:
 a few long ones do not make all others short."""
@@ -45,7 +51,8 @@ class Bar:
     """A bar: its kind (``running``, ``over``, ``reserved``, ``estimate``, ``setaside``), place in percent,
     track from above, and words.
 
-    ``again`` is true if the job has a bar in a lane above, so that the keyboard need not stop here.
+    ``again`` is true if the job has a bar in a lane above, so that the keyboard need not stop here. ``key``
+    is the uid of what it stands for, and ``waits`` has those of what it waits for.
     """
 
     kind: str
@@ -56,6 +63,8 @@ class Bar:
     row: JobRow | None = None
     track: int = 0
     again: bool = False
+    key: str = ""
+    waits: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,7 +108,8 @@ class Plan:
     @property
     def scale(self) -> str:
         """``day`` if times of the day alone would not say which day is meant; else ``hour``."""
-        return "day" if self.end - self.begin > _DAY else "hour"
+        far = not -_PERCENT <= self.now_x <= 2 * _PERCENT
+        return "day" if far or self.end - self.begin > _DAY else "hour"
 
     @property
     def bars(self) -> int:
@@ -113,6 +123,7 @@ class _Span:
     begin: datetime
     end: datetime | None
     label: str
+    key: str
     row: JobRow | None = None
     nodes: str = ""
 
@@ -124,6 +135,7 @@ def plan_of(
     hours: int = 0,
     *,
     nodes: Sequence[str] | None = None,
+    window: tuple[datetime, datetime] | None = None,
 ) -> Plan:
     """Return the chart.
 
@@ -141,6 +153,8 @@ def plan_of(
     nodes
         The names of nodes that have lanes, those with work first if they are too many; None: lanes are by
         work.
+    window
+        From when to when it goes; None: around the present time.
     """
     spans: list[_Span] = [span for each in reservations if (span := _set_aside(each)) is not None]
     unplanned = 0
@@ -150,8 +164,11 @@ def plan_of(
             spans.append(span)
         elif row.state == State.PENDING:
             unplanned += 1
-    end = now + timedelta(hours=hours) if hours else _horizon(spans, now)
-    axis = _Axis(now - max((end - now) / 8, timedelta(minutes=5)), end)
+    if window is None:
+        until = now + timedelta(hours=hours) if hours else _horizon(spans, now)
+        window = now - max((until - now) / 8, timedelta(minutes=5)), until
+    axis = _Axis(*window)
+    end = axis.end
     inside = [span for span in spans if span.begin < end and (span.end is None or span.end > axis.begin)]
     inside.sort(key=lambda span: (_ORDER[span.kind], span.begin, span.label))
     busy = {host for span in inside for host in _hosts(span)} if nodes else set()
@@ -159,7 +176,10 @@ def plan_of(
     by_node, undrawn = _by_node(inside, shown, axis) if nodes is not None else ((), 0)
     work = [span for span in inside if nodes is None or span.kind in _WAITS]
     hidden = max(0, len(work) - MOST_LANES) + len(nodes or ()) - len(shown)
-    lanes = tuple(Lane(span.label, (axis.bar(span),), row=span.row) for span in work[:MOST_LANES])
+    waits = _Waits(spans)
+    lanes = tuple(
+        Lane(span.label, (waits.told(axis.bar(span), span),), row=span.row) for span in work[:MOST_LANES]
+    )
     return Plan(axis.begin, end, axis.at(now), by_node, lanes, axis.ticks(), hidden, unplanned, undrawn)
 
 
@@ -182,7 +202,8 @@ class _Axis:
 
     def bar(self, span: _Span) -> Bar:
         left, right = max(0.0, self.at(span.begin)), min(_PERCENT, self.at(span.end or self.end))
-        return Bar(span.kind, left, round(max(right - left, 0.15), 3), span.label, _words(span), span.row)
+        width = round(max(right - left, 0.15), 3)
+        return Bar(span.kind, left, width, span.label, _words(span), span.row, key=span.key)
 
     def ticks(self) -> tuple[Tick, ...]:
         wanted = (self.end - self.begin).total_seconds() / _TICKS
@@ -195,6 +216,34 @@ class _Axis:
         return tuple(
             Tick(self.at(each), each) for each in times if _EDGE <= self.at(each) <= _PERCENT - _EDGE
         )
+
+
+class _Waits:
+    """What ends when."""
+
+    def __init__(self, spans: Iterable[_Span]) -> None:
+        self._spans = sorted(
+            ((span.end, span) for span in spans if span.end is not None), key=lambda each: each[0]
+        )
+        self._ends = [end for end, _ in self._spans]
+
+    def told(self, bar: Bar, span: _Span) -> Bar:
+        """Return the bar of waiting work with what it waits for."""
+        if span.kind not in _WAITS:
+            return bar
+        last = bisect.bisect_right(self._ends, span.begin)
+        if not last:
+            return bar
+        since = min(span.begin - _AT_ONCE, self._ends[last - 1])
+        first = bisect.bisect_left(self._ends, since)
+        found = [each for _, each in self._spans[first:last][-_MOST_WAITED_FOR:] if each is not span]
+        if not found:
+            return bar
+        names = [each.label for each in found[:_NAMED]]
+        more = f" and {len(found) - _NAMED} more" if len(found) > _NAMED else ""
+        verb = "ends" if len(found) == 1 else "end"
+        words = f"{bar.words}, when {', '.join(names)}{more} {verb}"
+        return replace(bar, words=words, waits=tuple(each.key for each in found))
 
 
 def _by_node(spans: Sequence[_Span], nodes: Sequence[str], axis: _Axis) -> tuple[tuple[Lane, ...], int]:
@@ -249,14 +298,14 @@ def _span(row: JobRow, now: datetime) -> _Span | None:
             return None
         end = row.ends
         over = end is not None and end < now
-        return _Span("over" if over else "running", begin, now if over else end, row.title, row, row.nodes)
+        kind = "over" if over else "running"
+        return _Span(kind, begin, now if over else end, row.title, row.uid, row, row.nodes)
     start = planned_start(job) if row.state == State.PENDING else None
     if start is None:
         return None
     start = max(start, now)
-    return _Span(
-        "reserved" if job.status.reserved_at else "estimate", start, planned_end(job, start), row.title, row
-    )
+    kind = "reserved" if job.status.reserved_at else "estimate"
+    return _Span(kind, start, planned_end(job, start), row.title, row.uid, row)
 
 
 def _set_aside(reservation: FluxReservation) -> _Span | None:
@@ -264,7 +313,8 @@ def _set_aside(reservation: FluxReservation) -> _Span | None:
     begin, end = instant(status.start), instant(status.end)
     if begin is None or status.state in (None, ReservationState.OVER, ReservationState.INVALID):
         return None
-    return _Span("setaside", begin, end, f"FluxReservation {reservation.metadata.name}", nodes=status.nodes)
+    name, uid = reservation.metadata.name, reservation.metadata.uid
+    return _Span("setaside", begin, end, f"FluxReservation {name}", uid, nodes=status.nodes)
 
 
 def _horizon(spans: Sequence[_Span], now: datetime) -> datetime:

@@ -427,12 +427,13 @@ class Api:
         query: dict[str, str] | None = None,
         idle_s: float,
         headers: Mapping[str, str] | None = None,
+        longest: int = 0,
     ) -> AsyncGenerator[builtins.list[bytes], None]:
         """Read text that goes on, such as a followed log, as `watch` reads events;
-        an incomplete last line is yielded too.
+        an incomplete last line is yielded too. For ``longest`` see `Wire.stream`.
         """
         request = Request("get", "raw", f"get {path}", "GET", path, query, headers=_pairs(headers))
-        return self._wire.stream(request, idle_s=idle_s, whole=False)
+        return self._wire.stream(request, idle_s=idle_s, whole=False, longest=longest)
 
     async def version(self) -> str:
         """Return the server's version, for example ``v1.36.3``."""

@@ -265,7 +265,7 @@ class Wire:
             await asyncio.sleep(wait_s)
 
     async def stream(
-        self, request: Request, *, idle_s: float, whole: bool = True
+        self, request: Request, *, idle_s: float, whole: bool = True, longest: int = 0
     ) -> AsyncGenerator[builtins.list[bytes], None]:
         """Read a response that does not end, as lists of complete lines.
 
@@ -278,6 +278,9 @@ class Wire:
         whole
             False: what follows the last newline is a line too, as in a log. In a watch it is an event that
             was cut off.
+        longest
+            Bytes of a line after which it is yielded without its end, and empty lines are yielded too;
+            0: lines are of any length, and empty ones left out.
 
         Yields
         ------
@@ -301,7 +304,7 @@ class Wire:
                     if response.status == 200:
                         with _aborted_on_exit(response):
                             yield []
-                            async for lines in _lines(response.content, whole=whole):
+                            async for lines in _lines(response.content, whole=whole, longest=longest):
                                 yield lines
                         return
                     if response.status == 401 and not last_try and await self._credentials.renew(header):
@@ -397,9 +400,11 @@ def _pause_s(error: ApiError, request: Request, failures: int) -> float | None:
     return None
 
 
-async def _lines(content: aiohttp.StreamReader, *, whole: bool) -> AsyncGenerator[builtins.list[bytes], None]:
+async def _lines(
+    content: aiohttp.StreamReader, *, whole: bool, longest: int = 0
+) -> AsyncGenerator[builtins.list[bytes], None]:
     """Split chunks of any length into lines; an incomplete line is kept until the rest arrives,
-    and dropped at the end if `whole`.
+    and dropped at the end if `whole`. No more than ``longest`` bytes and a chunk are kept, if it is not 0.
     """
     incomplete: builtins.list[bytes] = []
     async for chunk in content.iter_any():
@@ -407,9 +412,12 @@ async def _lines(content: aiohttp.StreamReader, *, whole: bool) -> AsyncGenerato
         if lines:
             lines[0] = b"".join((*incomplete, lines[0]))
             incomplete = []
-            yield [line for line in lines if line]
+            yield [line for line in lines if line or longest]
         if tail:
             incomplete.append(tail)
+        if longest and sum(map(len, incomplete)) >= longest:
+            yield [b"".join(incomplete)]
+            incomplete = []
     if incomplete and not whole:
         yield [b"".join(incomplete)]
 

@@ -100,6 +100,7 @@ def _content(
         steps=timeline(job, objects.pods or ()),
         pods=_pod_lines(job, objects),
         objects=objects,
+        chosen=asked.parameters.get("pod", ""),
         objections={name: objection(name, job) for name in VERBS},
         may=may,
         ended=ended,

@@ -94,7 +94,7 @@
   function busy() {
     const active = document.activeElement;
     if (active && live.contains(active) && active.matches("input, select, textarea")) return true;
-    return Boolean(live.querySelector("details[open] form"));
+    return live.classList.contains("dragging") || Boolean(live.querySelector("details[open] form"));
   }
 
   // The element of the new content that stands for one of the old: the one with its id, its link, or its name.
@@ -123,7 +123,7 @@
     document.dispatchEvent(new Event("exchanged"));
   }
 
-  // A job that is pointed at, or has the focus, lights up wherever it is on the page, also after its content was exchanged.
+  // A job that is pointed at, or has the focus, lights up with what it waits for, wherever it is on the page, also after its content was exchanged.
   let lit = "";
   function relight() {
     const jobs = new Set(lit ? lit.split(" ") : []);
@@ -137,7 +137,8 @@
   }
   function light(event) {
     const away = event.type === "mouseleave" || event.type === "focusout";
-    const jobs = away ? "" : event.target.closest("[data-job]")?.dataset.job || "";
+    const at = away ? null : event.target.closest("[data-job]");
+    const jobs = at ? [at.dataset.job, at.dataset.waits].filter(Boolean).join(" ") : "";
     if (jobs === lit) return;
     lit = jobs;
     relight();

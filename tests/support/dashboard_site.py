@@ -5,7 +5,8 @@ and a client that calls the application by ASGI.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
+from contextlib import aclosing
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
@@ -106,6 +107,8 @@ class PeopleApi:
         Who (``""``: the dashboard itself), method, path and body of each request.
     failing
         True: it answers nothing but 500.
+    logs
+        Path of a log -> what is yielded to who follows it.
     """
 
     tokens: dict[str, str] = field(default_factory=dict)
@@ -115,6 +118,7 @@ class PeopleApi:
     refused: set[tuple[str, str]] = field(default_factory=set)
     asked: list[tuple[str, str, str, Any]] = field(default_factory=list)
     failing: bool = False
+    logs: dict[str, Callable[[Request], AsyncGenerator[list[bytes], None]]] = field(default_factory=dict)
 
     @property
     def own(self) -> Api:
@@ -188,10 +192,23 @@ class _Connection:
 
     async def call(self, request: Request, timeout_s: float | None = None, *, tries: int = 1) -> bytes:
         del timeout_s, tries
-        answer = orjson.dumps(self._api.answer(self._who, request))
+        found = self._api.answer(self._who, request)
+        answer = found if isinstance(found, bytes) else orjson.dumps(found)
         if request.most_bytes and len(answer) > request.most_bytes:
             raise TooLong(200, "TooLong", f"{request.action}: too long")
         return answer
+
+    async def stream(
+        self, request: Request, *, idle_s: float, whole: bool = True, longest: int = 0
+    ) -> AsyncGenerator[list[bytes], None]:
+        del idle_s, whole, longest
+        self._api.asked.append((self._who, request.method, request.path, None))
+        if (self._who, request.path) in self._api.refused:
+            raise Forbidden(403, "Forbidden", "as the test wants it")
+        yield []
+        async with aclosing(self._api.logs[request.path](request)) as pieces:
+            async for lines in pieces:
+                yield lines
 
 
 @dataclass

@@ -1,3 +1,4 @@
+from datetime import timedelta
 from typing import Any
 
 import msgspec
@@ -179,3 +180,39 @@ def test_jobs_for_which_a_node_has_no_track_are_counted() -> None:
     ]
     assert plan(*jobs, nodes=("node-1", "node-2")).undrawn == 3
     assert plan(*jobs[:MOST_TRACKS], nodes=("node-1", "node-2")).undrawn == 0
+
+
+def test_a_window_is_shown_as_it_is_asked_for() -> None:
+    window = NOW + timedelta(minutes=10), NOW + timedelta(minutes=12)
+    found = plan_of(
+        [JobRow(job("runs", state="Running", startedAt=at(-60))), JobRow(job("later", eta=at(3_600)))],
+        (),
+        NOW,
+        window=(window[0] - timedelta(minutes=10), window[1]),
+    )
+    assert [lane.label for lane in found.lanes] == ["job/runs"]
+    assert (found.begin, found.end, found.now_x) == (NOW, window[1], 0.0)
+    assert found.scale == "hour"
+    far = plan_of([], (), NOW, window=(NOW + timedelta(days=3), NOW + timedelta(days=3, minutes=2)))
+    assert far.scale == "day"
+    assert len(far.ticks) >= 5
+
+
+def test_waiting_work_waits_for_what_ends_where_it_starts() -> None:
+    found = plan(
+        job("first", state="Running", startedAt=at(0), allocatedAt=at(0)),
+        job("second", state="Running", startedAt=at(-20), allocatedAt=at(-20)),
+        job("long", state="Running", startedAt=at(0), spec={"durationSeconds": 9_000}),
+        job("at-once", eta=at(300)),
+        job("later", eta=at(900)),
+        job("too-soon", eta=at(100)),
+    )
+    waits = {lane.label: lane.bars[0].waits for lane in found.lanes if lane.bars[0].kind == "estimate"}
+    assert waits == {
+        "job/at-once": ("blue-second", "blue-first"),
+        "job/later": ("blue-at-once",),
+        "job/too-soon": (),
+    }
+    words = {lane.label: lane.bars[0].words for lane in found.lanes}
+    assert words["job/at-once"].endswith("for 5m, when job/second, job/first end")
+    assert words["job/later"].endswith(", when job/at-once ends")

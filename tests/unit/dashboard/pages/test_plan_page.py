@@ -1,4 +1,8 @@
-from support.dashboard_site import LISTS_ALL, Stage, at, job, node
+import re
+from html import unescape
+
+import pytest
+from support.dashboard_site import LISTS_ALL, Stage, at, job, node, query_of
 
 from fluxqueue.dashboard.pages.plan_page import plan_page
 from fluxqueue.dashboard.site import Asked
@@ -84,3 +88,34 @@ async def test_work_on_the_last_of_many_nodes_is_shown() -> None:
     assert "150 more lanes are not shown" in idle
     assert 'aria-label="job/runs (blue): runs' in busy
     assert "Nothing that you may see" not in busy
+
+
+async def test_the_part_of_time_is_in_the_address_and_links_lead_to_others() -> None:
+    stage = Stage()
+    stage.show(job("wrf", eta=at(600)))
+    window = {"from": at(0), "to": at(3_600)}
+    text = await html(stage, LISTS_ALL, by="work", **window)
+    assert f'data-begin="{at(0)}" data-end="{at(3_600)}"' in text
+    assert f'name="from" value="{at(0)}"' in text
+
+    def address(name: str) -> dict[str, str]:
+        found = re.search(f'id="zoom-{name}" href="([^"]*)"', text)
+        assert found
+        return query_of(unescape(found[1]))
+
+    assert address("in") == {"by": "work", "from": at(900), "to": at(2_700)}
+    assert address("out") == {"by": "work", "from": at(-1_800), "to": at(5_400)}
+    assert address("later") == {"by": "work", "from": at(1_800), "to": at(5_400)}
+    assert address("reset") == {"by": "work"}
+    assert 'id="zoom-reset"' not in await html(stage, LISTS_ALL, by="work")
+
+
+@pytest.mark.parametrize(
+    ("begin", "end"), [(0, 59), (100, 0), (0, 32 * 86_400), (400 * 86_400, 401 * 86_400), (-40 * 86_400, 0)]
+)
+async def test_a_part_of_time_that_means_nothing_is_not_shown(begin: int, end: int) -> None:
+    stage = Stage()
+    text = await html(stage, LISTS_ALL, **{"from": at(begin), "to": at(end)})
+    assert 'id="zoom-reset"' not in text
+    hours = await html(stage, LISTS_ALL, hours="24", **{"from": at(0), "to": at(600)})
+    assert f'data-end="{at(86_400)}"' in hours
