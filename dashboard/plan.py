@@ -33,7 +33,7 @@ _PERCENT: Final = 100.0
 _SHORTEST: Final = timedelta(hours=1)
 _LONGEST: Final = timedelta(days=7)
 _DAY: Final = timedelta(days=1)
-_STEPS_S: Final = (10, 30, 60, 300, 600, 900, 1_800, 3_600, 7_200, 10_800, 21_600, 43_200, 86_400, 172_800)
+_STEPS_S: Final = (60, 300, 600, 900, 1_800, 3_600, 7_200, 10_800, 21_600, 43_200, 86_400, 172_800)
 _TICKS: Final = 10
 _EDGE: Final = 3.0
 """A tick nearer to an edge than this has no room for its label."""

@@ -15,6 +15,7 @@ from markupsafe import Markup
 from fluxqueue.api.turns import CallerTurns
 from fluxqueue.dashboard.access import NODES_RIGHT, Visible
 from fluxqueue.dashboard.cluster import ClusterState
+from fluxqueue.dashboard.day_costs import Costs
 from fluxqueue.dashboard.loop_shares import LoopShares
 from fluxqueue.dashboard.questions import Questions
 from fluxqueue.dashboard.rendering import environment
@@ -104,6 +105,7 @@ class Site:
     questions: Questions
     shared: SharedRenders = field(default_factory=SharedRenders)
     trials: Trials = field(default_factory=Trials)
+    costs: Costs = field(default_factory=Costs)
     clock: Callable[[], datetime] = lambda: datetime.now(UTC)
     stale: Callable[[], bool] = lambda: False
     shares: LoopShares = field(default_factory=LoopShares)

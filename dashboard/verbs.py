@@ -25,7 +25,16 @@ from fluxqueue.kube.kinds import FLUXJOBS
 from fluxqueue.kube.queue_names import known_queues
 from fluxqueue.kube.transport import Api
 
-__all__ = ["VERBS", "Refused", "Verb", "carry_out", "objection", "read_change", "require_queue"]
+__all__ = [
+    "VERBS",
+    "Refused",
+    "Verb",
+    "carry_out",
+    "consequences",
+    "objection",
+    "read_change",
+    "require_queue",
+]
 
 VERBS: Final = ("hold", "release", "prioritize", "move", "cancel")
 _LIVE: Final = {State.ALLOCATED: "is being started", State.RUNNING: "runs", State.DRAINING: "is stopping"}
@@ -95,6 +104,21 @@ def objection(name: str, job: FluxJob) -> str:
     if name == "release" and not job.spec.hold:
         return "it is not held"
     return ""
+
+
+def consequences(job: FluxJob) -> dict[str, str]:
+    """Return what each verb does to a job, for who is about to use it."""
+    pods = "its pod is" if job.spec.pods == 1 else f"its {job.spec.pods} pods are"
+    runs = state_of(job) in _LIVE
+    return {
+        "hold": "It does not start until it is released.",
+        "release": "It may start as soon as nodes are free.",
+        "prioritize": "What has a higher priority starts first; others may start later.",
+        "move": "The limits and the order of the other queue count; it waits behind what is there.",
+        "cancel": f"It ends now: {pods} stopped, and what it has done so far may be lost."
+        if runs
+        else "It leaves the queue and never starts.",
+    }
 
 
 async def carry_out(api: Api, job: FluxJob, verb: Verb) -> str:

@@ -9,16 +9,16 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from fluxqueue.api.fluxjobs import FluxJob
+from fluxqueue.api.fluxjobs import LIVE, FluxJob
 from fluxqueue.cli.explain import Observed, explain, placement, pod_state
-from fluxqueue.cli.jobs import object_name
+from fluxqueue.cli.jobs import object_name, state_of
 from fluxqueue.dashboard.access import patches
 from fluxqueue.dashboard.ended_jobs import ended_job
 from fluxqueue.dashboard.job_objects import JobObjects, read_objects
 from fluxqueue.dashboard.job_rows import JobRow
 from fluxqueue.dashboard.site import Asked, Content, NoSuchPage, Site, render
 from fluxqueue.dashboard.timeline import timeline
-from fluxqueue.dashboard.verbs import VERBS, objection
+from fluxqueue.dashboard.verbs import VERBS, consequences, objection
 from fluxqueue.dashboard.viewers import NoApi
 
 __all__ = ["ended_job_page", "find_job", "job_page"]
@@ -63,7 +63,9 @@ async def job_page(site: Site, asked: Asked) -> Content:
     except NoApi as error:
         objects = JobObjects(problems=[f"{str(error)[0].upper()}{str(error)[1:]}."])
     may = await site.door.access.may(asked.viewer.person, patches(job.metadata.namespace, job.metadata.name))
-    return _content(site, asked, job, objects, may=may)
+    cost = await site.costs.of_job(site, asked, job)
+    known = [("Cost", f"{cost} so far" if state_of(job) in LIVE else cost)] if cost else []
+    return _content(site, asked, job, objects, may=may, known=known)
 
 
 async def ended_job_page(site: Site, asked: Asked) -> Content:
@@ -101,6 +103,7 @@ def _content(
         pods=_pod_lines(job, objects),
         objects=objects,
         chosen=asked.parameters.get("pod", ""),
+        does=consequences(job),
         objections={name: objection(name, job) for name in VERBS},
         may=may,
         ended=ended,

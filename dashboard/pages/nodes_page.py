@@ -12,7 +12,7 @@ from fluxqueue.dashboard.site import Asked, Content, Site, render
 
 __all__ = ["nodes_page"]
 
-_MOST: Final = 1_500
+_MOST: Final = 5_000
 _LONGEST: Final = 253
 _DENSE: Final = 200
 """More nodes than these are small tiles."""

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import chain
 from typing import Final
+
+from markupsafe import Markup
 
 from fluxqueue.api.graphnames import CPU, MEMORY
 from fluxqueue.dashboard.charts import Chart, Series
@@ -16,6 +18,8 @@ from fluxqueue.dashboard.site import Asked, Content, Site, render
 __all__ = ["overview_page"]
 
 _MOST_KINDS: Final = 4
+_COST: Final = Markup("<!-- cost -->")
+"""Where the page has the cost of who looks."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,8 +33,15 @@ class Gauge:
 
 
 async def overview_page(site: Site, asked: Asked) -> Content:
-    """Return the page; it is made of all work, so it is kept for a while whatever changes."""
-    return site.shared.get(("overview", asked.visible), 0, lambda: _make(site, asked))
+    """Return the page; it is made of all work, so it is kept for a while whatever changes. Only the cost is
+    asked for in the name of the person.
+    """
+    content = site.shared.get(("overview", asked.visible), 0, lambda: _make(site, asked))
+    if not (cost := await site.costs.today(site, asked)):
+        return content
+    amount, _, currency = cost.partition(" ")
+    tile = render("cost_tile.html", amount=amount, currency=currency)
+    return replace(content, html=Markup(content.html.replace(_COST, tile)))  # noqa: S704  # made by templates
 
 
 def _make(site: Site, asked: Asked) -> Content:
@@ -52,6 +63,7 @@ def _make(site: Site, asked: Asked) -> Content:
         chart=_chart(curve, totals),
         hours=_hours(curve),
         visible=visible,
+        cost=_COST,
     )
     return Content("Overview", html, site.state.version)
 

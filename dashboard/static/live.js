@@ -87,6 +87,7 @@
       gone.remove();
     }
     document.getElementById("summary").replaceChildren(parsed(update.summary));
+    document.dispatchEvent(new CustomEvent("rows", { detail: Object.keys(update.rows) }));
   }
 
   // While somebody types or has something open to confirm, the page stays as it is and takes the change afterwards.
@@ -138,6 +139,8 @@
   function light(event) {
     const away = event.type === "mouseleave" || event.type === "focusout";
     const at = away ? null : event.target.closest("[data-job]");
+    const named = away ? null : event.target.closest("a[aria-label]:not([title])");
+    if (named) named.title = named.getAttribute("aria-label");
     const jobs = at ? [at.dataset.job, at.dataset.waits].filter(Boolean).join(" ") : "";
     if (jobs === lit) return;
     lit = jobs;
@@ -187,6 +190,7 @@
   document.querySelector("header [aria-current]")?.scrollIntoView({ block: "nearest", inline: "center" });
   for (const kind of ["mouseover", "mouseleave", "focusin", "focusout"]) live.addEventListener(kind, light);
   writeTimes(document);
+  document.addEventListener("exchanged", () => writeTimes(document));
   setInterval(() => {
     writeTimes(document);
     if (waiting !== null && !busy()) exchangeAll(waiting);

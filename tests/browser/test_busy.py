@@ -8,6 +8,7 @@ docs/dashboard.md are taken here.
 from __future__ import annotations
 
 import datetime as dt
+import re
 import threading
 from collections.abc import Callable, Iterator
 
@@ -16,6 +17,7 @@ import uvicorn
 from playwright.sync_api import Browser, Page, expect
 from support.accessibility import is_accessible
 from support.dashboard_load import RACK, ZONE, busy_cluster
+from support.dashboard_logs import Printer
 from support.dashboard_site import Stage
 
 from fluxqueue.certs.guarded_server import listen
@@ -41,19 +43,30 @@ _PICTURES = {
     *((name, 390, "dark") for name in ("nodes", "plan")),
 }
 _RIGHTS = [
-    ("list", kind, "") for kind in ("fluxjobs", "nodes", "fluxqueues", "fluxaccounts", "fluxreservations")
+    *(("list", kind, "") for kind in ("fluxjobs", "nodes", "fluxqueues", "fluxaccounts", "fluxreservations")),
+    ("get", "pods/log", ""),
+    ("patch", "fluxjobs", ""),
 ]
 _SECRET = "of the proxy"
 
 
 @pytest.fixture(scope="module")
-def busy() -> Iterator[str]:
-    """The address of the application."""
-    stage = Stage(
-        levels=(ZONE, RACK), proxy=ProxyHeaders(_SECRET), clock_of_day=lambda: dt.datetime.now(dt.UTC)
+def stage() -> Stage:
+    """What the application is made from."""
+    made = Stage(
+        levels=(ZONE, RACK),
+        proxy=ProxyHeaders(_SECRET),
+        impersonate=True,
+        clock_of_day=lambda: dt.datetime.now(dt.UTC),
     )
-    stage.api.person("alice", *_RIGHTS)
-    busy_cluster(stage, dt.datetime.now(dt.UTC))
+    made.api.person("alice", *_RIGHTS)
+    busy_cluster(made, dt.datetime.now(dt.UTC))
+    return made
+
+
+@pytest.fixture(scope="module")
+def busy(stage: Stage) -> Iterator[str]:
+    """The address of the application."""
     port = free_port()
     server = uvicorn.Server(uvicorn.Config(stage.app, lifespan="off", log_level="error"))
     socket = listen("127.0.0.1", port)
@@ -145,6 +158,131 @@ def test_a_job_that_is_pointed_at_lights_up_on_all_its_nodes(look: Look) -> None
     expect(page.locator(".lit")).to_have_count(0)
     chip.focus()
     expect(page.locator(".cells a.lit")).to_have_count(4)
+
+
+def test_a_log_is_followed_as_text_until_the_page_closes(look: Look, stage: Stage, picture: Picture) -> None:
+    printer = Printer(stage)
+    page = look(printer.page)
+    page.get_by_role("link", name=f"Log of {printer.pod}").click()
+    text, state = page.locator("#log-text"), page.locator("#log-state")
+    expect(text).to_contain_text("step 12 of 4000")
+    expect(state).to_have_text("follows")
+    printer.prints("<b onclick=1>\x1b[31mstep 13\x1b[0m</b>")
+    expect(text).to_contain_text("<b onclick=1>step 13</b>")
+    assert text.locator("b").count() == 0
+    is_accessible(page)
+    page.locator("#log").scroll_into_view_if_needed()
+    picture(page, "log")
+    page.get_by_role("button", name="Pause").press("Enter")
+    expect(state).to_have_text("paused")
+    wait_until(lambda: printer.readers == 0, "the log is closed", 30)
+    page.get_by_role("button", name="Follow").press("Enter")
+    expect(state).to_have_text("follows")
+    page.get_by_label("read new lines aloud").check()
+    expect(text).to_have_attribute("aria-live", "polite")
+    page.get_by_label("Container").select_option("sidecar")
+    expect(page.locator("#log-text")).to_contain_text("of the sidecar")
+    page.goto("/queue")
+    wait_until(lambda: printer.readers == 0, "the log is closed", 30)
+
+
+def test_a_pod_that_goes_says_so_in_its_log(look: Look, stage: Stage) -> None:
+    printer = Printer(stage)
+    page = look(f"{printer.page}?pod={printer.pod}")
+    expect(page.locator("#log-state")).to_have_text("follows")
+    printer.goes()
+    expect(page.locator("#log-state")).to_contain_text("it was deleted, and its log with it")
+    expect(page.get_by_role("button", name="Follow")).to_be_visible()
+    page.reload()
+    expect(page.locator("#log")).to_contain_text("it was deleted, and its log with it")
+
+
+@pytest.mark.parametrize("width", [1400, 390])
+def test_the_page_of_a_job_with_a_log_fits_its_screen(width: int, look: Look, stage: Stage) -> None:
+    printer = Printer(stage)
+    page = look(f"{printer.page}?pod={printer.pod}", width)
+    assert page.evaluate("document.documentElement.scrollWidth") <= width
+    is_accessible(page)
+
+
+def test_what_is_dragged_over_the_plan_is_shown_and_in_the_address(look: Look) -> None:
+    page = look("/plan?by=work")
+    whole = _minutes(page)
+    drawing = page.locator(".lane > svg").nth(4)
+    box = drawing.bounding_box()
+    assert box
+    y = box["y"] + box["height"] / 2
+    page.mouse.move(box["x"] + box["width"] * 0.25, y)
+    page.mouse.down()
+    page.mouse.move(box["x"] + box["width"] * 0.4, y + 40, steps=4)
+    expect(page.locator(".zoomed")).to_be_visible()
+    page.mouse.move(box["x"] + box["width"] * 0.5, y + 40, steps=4)
+    with page.expect_navigation():
+        page.mouse.up()
+    assert re.search(r"/plan\?by=work&from=[^&]+&to=[^&#]+#zooms$", page.url)
+    expect(page.locator("#zoom-reset")).to_be_visible()
+    assert abs(_minutes(page) - whole / 4) <= whole / 50
+    is_accessible(page)
+    kept = page.url
+    page.reload()
+    assert page.url == kept
+
+
+def test_the_keyboard_looks_closer_and_back(look: Look) -> None:
+    page = look("/plan")
+    whole = _minutes(page)
+    page.locator("#zoom-in").focus()
+    for part in (2, 4):
+        with page.expect_navigation():
+            page.keyboard.press("+")
+        expect(page.locator("#zoom-in")).to_be_focused()
+        assert abs(_minutes(page) - whole / part) < 1
+    with page.expect_navigation():
+        page.keyboard.press("ArrowRight")
+    assert abs(_minutes(page) - whole / 4) < 1
+    with page.expect_navigation():
+        page.keyboard.press("0")
+    assert abs(_minutes(page) - whole) < 2
+    assert "from=" not in page.url
+
+
+def _minutes(page: Page) -> float:
+    """How many minutes the plan shows."""
+    return float(
+        page.locator("#zooms").evaluate(
+            "each => (Date.parse(each.dataset.end) - Date.parse(each.dataset.begin)) / 60000"
+        )
+    )
+
+
+def test_what_a_waiting_job_waits_for_lights_up(look: Look) -> None:
+    page = look("/plan?by=work")
+    bar = page.locator("a[data-waits]").first
+    waits = (bar.get_attribute("data-waits") or "").split()
+    bar.focus()
+    expect(page.locator("a.lit")).to_have_count(1 + len(waits))
+    expect(bar).to_have_accessible_name(re.compile(", when job/.* ends?$"))
+    page.locator("#zoom-in").focus()
+    expect(page.locator(".lit")).to_have_count(0)
+
+
+def test_a_row_opens_beside_the_list(look: Look) -> None:
+    page = look("/queue?state=Pending")
+    link = page.locator("#rows th a").nth(2)
+    name = link.inner_text()
+    link.click()
+    beside = page.get_by_role("region", name=name)
+    expect(beside).to_contain_text("Why")
+    assert "/queue" in page.url
+    expect(beside.locator("h2").first).to_be_focused()
+    assert page.evaluate("document.documentElement.scrollWidth") <= 1400
+    is_accessible(page)
+    page.keyboard.press("Escape")
+    expect(beside).to_be_hidden()
+    expect(link).to_be_focused()
+    phone = look("/queue?state=Pending", 390)
+    phone.locator("#rows th a").first.click()
+    phone.wait_for_url("**/jobs/**")
 
 
 def test_running_rows_have_a_bar_of_their_time(look: Look) -> None:
