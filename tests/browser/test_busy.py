@@ -180,7 +180,7 @@ def test_a_log_is_followed_as_text_until_the_page_closes(look: Look, stage: Stag
     expect(state).to_have_text("follows")
     page.get_by_label("read new lines aloud").check()
     expect(text).to_have_attribute("aria-live", "polite")
-    page.get_by_label("Container").select_option("sidecar")
+    page.locator("#log-container").select_option("sidecar")
     expect(page.locator("#log-text")).to_contain_text("of the sidecar")
     page.goto("/queue")
     wait_until(lambda: printer.readers == 0, "the log is closed", 30)
