@@ -4,7 +4,8 @@ look.
 A control plane of this machine has the FluxJobs, as the queue would write them; the program runs as the chart
 runs it. Its CPU time is that of its process (``/proc``). Without a Chromium the first paint is left out.
 
-Usage: ``PYTHONPATH=tests python benchmarks/dashboard_load.py [--jobs N] [--viewers N] [--updates N]``.
+Usage: ``PYTHONPATH=tests python benchmarks/dashboard_load.py [--jobs N] [--nodes N] [--viewers N]
+[--updates N]``.
 """
 
 from __future__ import annotations
@@ -201,12 +202,13 @@ def measure(
     paints = first_paint(dashboard, operator, 7)
     return {
         "jobs": options.jobs,
+        "nodes": options.nodes,
         "viewers": options.viewers,
         "first_paint_ms": sorted(paints),
         "pages": pages(
             dashboard,
             signed_in(dashboard, operator),
-            ["/", "/queue", "/queue?q=crowd-0999&sort=priority", "/nodes", "/plan"],
+            [*_PAGES, f"/jobs/{NAMESPACE}/{names[0]}"],
         ),
         "same_page": asyncio.run(followed(dashboard, clients, everybody, options.updates, one_changes)),
         "other_pages_and_sorts": asyncio.run(followed(dashboard, clients, own, options.updates, one_changes)),
@@ -216,6 +218,7 @@ def measure(
     }
 
 
+_PAGES = ["/", "/queue", "/queue?q=crowd-0999&sort=priority", "/nodes", "/plan", "/limits", "/submit"]
 _SORTS = ["order", "position", "priority", "job", "submitted"]
 
 
@@ -225,12 +228,13 @@ def main() -> None:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--jobs", type=int, default=10_000)
+    parser.add_argument("--nodes", type=int, default=1_000)
     parser.add_argument("--viewers", type=int, default=50)
     parser.add_argument("--updates", type=int, default=10)
     options = parser.parse_args()
     with (
         tempfile.TemporaryDirectory(prefix="fluxqueue-dashboard-") as folder,
-        ControlPlane(Path(folder) / "plane", nodes=200) as cluster,
+        ControlPlane(Path(folder) / "plane", nodes=options.nodes) as cluster,
     ):
         prepare(cluster)
         names = many_jobs(cluster, NAMESPACE, options.jobs)

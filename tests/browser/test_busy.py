@@ -160,7 +160,7 @@ def test_a_job_that_is_pointed_at_lights_up_on_all_its_nodes(look: Look) -> None
     expect(page.locator(".cells a.lit")).to_have_count(4)
 
 
-def test_a_log_is_followed_as_text_until_the_page_closes(look: Look, stage: Stage, picture: Picture) -> None:
+def test_a_log_is_followed_as_text_until_the_page_closes(look: Look, stage: Stage) -> None:
     printer = Printer(stage)
     page = look(printer.page)
     page.get_by_role("link", name=f"Log of {printer.pod}").click()
@@ -171,8 +171,6 @@ def test_a_log_is_followed_as_text_until_the_page_closes(look: Look, stage: Stag
     expect(text).to_contain_text("<b onclick=1>step 13</b>")
     assert text.locator("b").count() == 0
     is_accessible(page)
-    page.locator("#log").scroll_into_view_if_needed()
-    picture(page, "log")
     page.get_by_role("button", name="Pause").press("Enter")
     expect(state).to_have_text("paused")
     wait_until(lambda: printer.readers == 0, "the log is closed", 30)

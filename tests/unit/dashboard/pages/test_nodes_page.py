@@ -48,7 +48,7 @@ async def test_nodes_are_filtered_and_bounded() -> None:
     made = stage()
     assert "1 ready." in await html(made, LISTS_ALL, NODES, q="NODE-2")
     assert "No node matches." in await html(made, LISTS_ALL, NODES, q="<b>")
-    for number in range(1_600):
+    for number in range(5_100):
         made.state.nodes.apply(node(f"many-{number:04}"))
     assert "103 more are not shown: filter by name." in await html(made, LISTS_ALL, NODES)
 
@@ -86,13 +86,13 @@ async def test_many_nodes_are_small_tiles() -> None:
 
 async def test_a_node_is_found_by_its_state_behind_more_nodes_than_are_shown() -> None:
     made = Stage()
-    for number in range(1, 1_601):
-        made.state.nodes.apply(node(f"node-{number}", ready=number != 1_590))
+    for number in range(1, 5_101):
+        made.state.nodes.apply(node(f"node-{number}", ready=number != 5_090))
     text = await html(made, LISTS_ALL, NODES, state="down")
-    assert 'href="?node=node-1590' in text
+    assert 'href="?node=node-5090' in text
     assert text.count('href="?node=') == 1
-    assert "1 down, 1599 ready." in text
+    assert "1 down, 5099 ready." in text
     assert "more are not shown" not in text
     free = await html(made, LISTS_ALL, NODES, state="free")
-    assert free.count('href="?node=') == 1_500
+    assert free.count('href="?node=') == 5_000
     assert "99 more are not shown" in free
