@@ -222,7 +222,7 @@ async def _or_none(
     coming: asyncio.Future[list[bytes]] | None = None
     try:
         while True:
-            coming = coming or asyncio.ensure_future(lines.__anext__())  # type: ignore[arg-type]
+            coming = coming or asyncio.ensure_future(lines.__anext__())
             done, _ = await asyncio.wait({coming}, timeout=each_s)
             if not done:
                 yield None

@@ -13,7 +13,7 @@ from fluxqueue.dashboard.rendering import job_link
 from fluxqueue.kube.kinds import PODS
 from fluxqueue.kube.wire import Request
 
-_RUNS = {"running": {}}
+_RUNS: dict[str, object] = {"running": {}}
 
 
 class Printer:
