@@ -49,6 +49,28 @@ async def test_verbs_are_offered_to_who_may_and_as_far_as_they_are_possible() ->
     assert "Hold, release, prioritize and move are not possible: it runs" in text
 
 
+async def test_verbs_say_what_they_do_before_they_do_it() -> None:
+    stage = Stage()
+    stage.show(job("wrf"))
+    text = await html(stage, BLUE, MAY)
+    assert 'id="hold" aria-describedby="hold-does"' in text
+    assert "It leaves the queue and never starts." in text
+    stage.show(job("wrf", version=2, state="Running", spec={"pods": 4}))
+    assert "It ends now: its 4 pods are stopped" in await html(stage, BLUE, MAY)
+
+
+async def test_work_that_runs_has_its_cost_so_far() -> None:
+    class Costs:
+        async def of_job(self, *_: object) -> str:
+            return "0.50 EUR"
+
+    stage = Stage()
+    stage.show(job("wrf", state="Running"))
+    site = replace(stage.site, costs=Costs())  # type: ignore[arg-type]
+    text = str((await job_page(site, await asked(stage))).html)
+    assert "<dt>Cost</dt><dd>0.50 EUR so far</dd>" in text
+
+
 async def test_who_may_not_change_it_is_offered_nothing() -> None:
     stage = Stage()
     stage.show(job("wrf"))

@@ -1,6 +1,7 @@
 import html as entities
 import json
 import re
+from dataclasses import replace
 from typing import Any
 
 import msgspec
@@ -185,3 +186,19 @@ async def test_kinds_of_resources_that_have_no_room_are_counted() -> None:
     )
     assert '<a href="/nodes">2 more kinds of resources</a>' in await html(made, LISTS_ALL, NODES)
     assert "more kind" not in await html(stage(), LISTS_ALL, NODES)
+
+
+async def test_the_cost_of_the_day_is_that_of_who_looks() -> None:
+    class Costs:
+        async def today(self, _site: object, asked: Asked) -> str:
+            return "12.30 EUR" if asked.viewer.person.username == "alice" else ""
+
+    made = stage()
+    site = replace(made.site, costs=Costs())  # type: ignore[arg-type]
+    texts = []
+    for name in ("alice", "bob"):
+        viewer = await made.viewer(name, LISTS_ALL, NODES)
+        texts.append(str((await overview_page(site, Asked(viewer, await site.visible(viewer)))).html))
+    assert '<span class="big">12.30<small>EUR</small></span>' in texts[0]
+    assert "Cost today" not in texts[1]
+    assert site.shared.made == 1
