@@ -67,7 +67,6 @@ NO_PROMISES = (
     "| part |",
     "| reason |",
     "| victim |",
-    "| elastic kind |",
     "| what |",
     "| limits of |",
     "| a queue, and each",
@@ -533,9 +532,10 @@ PROMISES: Mapping[str, tuple[str, ...]] = {
         f"{_FLOORS}::test_two_others_are_evicted_before_one_pod_that_is_needed",
         f"{_FLOORS}::test_below_the_floor_pods_end_where_nothing_else_helps_and_are_not_called_given_back",
     ),
-    "- Not for pods of a StatefulSet": (
-        f"{_CLUSTER_VICTIMS}::test_a_pod_without_a_floor_cannot_be_spared",
-        f"{_MIN_PODS}::test_a_pod_waits_with_a_sentence_if_its_floor_cannot_be",
+    "- StatefulSets, MiniClusters and workers": (
+        f"{_SHRUNK}::test_a_statefulset_gives_its_highest_ordinals_back_and_grows_again",
+        f"{_SHRUNK}::test_a_minicluster_gives_its_highest_ranks_back_and_grows_again",
+        f"{_SHRUNK}::test_a_raycluster_gives_workers_back_and_grows_again",
     ),
     "- No Job goes below its minimum": (
         f"{_SCHEDULING}/test_shrinking_worlds.py::test_no_more_pods_end_than_needed_and_none_below_the_least",
@@ -558,11 +558,6 @@ PROMISES: Mapping[str, tuple[str, ...]] = {
         "unit/queue/cluster/test_victims.py::test_a_job_that_could_give_pods_back_is_spared_while_its_template_pins_new_pods",
     ),
     "- Until the pods have ended": (f"{_SHRINKING}::test_no_other_work_takes_what_is_free_before_the_rest",),
-    "| Indexed Job whose pods run": (f"{_SHRUNK}::test_a_job_gives_pods_back_goes_on_and_grows_again",),
-    "| Deployment, ReplicaSet |": (
-        f"{_SHRUNK}::test_a_deployment_gives_pods_above_its_floor_back_and_grows_again",
-    ),
-    "| others (StatefulSet": (f"{_KINDS}::test_a_gang_of_a_statefulset_makes_room_and_comes_back_as_one",),
     "| `WaitingForNodes`": (
         f"{_CYCLES}::test_a_reason_names_the_reservation_that_is_held_and_no_former_one",
     ),
