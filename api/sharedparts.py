@@ -18,7 +18,7 @@ from collections.abc import Callable, Hashable
 from functools import cache
 from operator import attrgetter
 from sys import intern
-from typing import Any, Final
+from typing import Any, Final, cast
 
 import msgspec
 
@@ -38,7 +38,7 @@ _parts: Final[dict[tuple[str, bytes], Any]] = {}
 
 def share(obj: object) -> None:
     """Have an object that has just been decoded refer to equal parts of those before it."""
-    parts, structs, labels = _paths(type(obj))
+    parts, structs, labels = _paths(cast("Hashable", type(obj)))
     for owner, name in parts:
         parent = owner(obj)
         if value := getattr(parent, name):
