@@ -64,10 +64,10 @@ class WatchedApi(MemoryApi):
         return await super().call(request, timeout_s, tries=tries)
 
     async def stream(
-        self, request: Request, *, idle_s: float, whole: bool = True
+        self, request: Request, *, idle_s: float, whole: bool = True, longest: int = 0
     ) -> AsyncGenerator[list[bytes], None]:
         """Yield the changes of a kind, or the lines of a log."""
-        del idle_s, whole
+        del idle_s, whole, longest
         if request.path.endswith("/log"):
             yield []
             yield (await self.call(request)).splitlines()
