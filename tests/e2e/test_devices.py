@@ -22,6 +22,7 @@ from support.device_objects import (
     resource_claims,
 )
 from support.end_to_end import Stage, managed_namespace
+from support.kubernetes_gates import DEVICE_FLAGS, DEVICE_GATES, DEVICE_PARTS
 from support.stage_accounts import Accounts
 
 from fluxqueue.api import names
@@ -35,6 +36,7 @@ RULES = "/apis/resource.k8s.io/v1beta2"
 LARGE = "device.capacity['gpu.example.com'].memory.compareTo(quantity('40Gi')) >= 0"
 GPU = "example.com/gpu"
 SMALL, BIG = ("node-1", "node-2"), "node-3"
+of_1_36 = pytest.mark.skipif(not DEVICE_PARTS, reason="devices have this by default from 1.36 on")
 
 
 @pytest.fixture(scope="module")
@@ -43,10 +45,8 @@ def cluster(service_folder: Path) -> Iterator[InProcessCluster]:
     a class of all of them.
     """
     values = {"queue": {"config": {"pinWindowSeconds": 2}}}
-    flags = ["--runtime-config=resource.k8s.io/v1beta2=true"]
-    gates = {"DRADeviceTaintRules": True}
     options = ClusterOptions(
-        nodes=4, durable=False, values=values, feature_gates=gates, api_server_flags=flags
+        nodes=4, durable=False, values=values, feature_gates=DEVICE_GATES, api_server_flags=DEVICE_FLAGS
     )
     made = InProcessCluster(service_folder / "devices", options)
     made.start()
@@ -249,6 +249,7 @@ def asking(name: str, pods: int, resource: str, count: int = 1) -> Json:
     return job.with_("spec.template.spec.containers", containers({"cpu": "1", resource: str(count)})).build()
 
 
+@of_1_36
 def test_a_resource_that_devices_stand_for_is_given_as_an_unqueued_pod_gets_it(
     stage: Stage, extended: str
 ) -> None:
@@ -280,11 +281,13 @@ def test_a_resource_that_devices_stand_for_is_given_as_an_unqueued_pod_gets_it(
     client.request("DELETE", f"/api/v1/namespaces/{other.namespace}")
 
 
+@of_1_36
 def test_more_of_a_resource_than_there_are_devices_never_starts(stage: Stage, extended: str) -> None:
     stage.apply(asking("never", 1, extended, count=3))
     assert extended in stage.until_reason("never", Reason.UNSATISFIABLE).status.message
 
 
+@of_1_36
 def test_the_implicit_resource_of_a_class_is_given_too(stage: Stage) -> None:
     stage.apply(asking("implicit", 3, f"deviceclass.resource.kubernetes.io/{CLASS}", count=2))
     stage.until_state("implicit", State.RUNNING)
@@ -295,6 +298,7 @@ def test_the_implicit_resource_of_a_class_is_given_too(stage: Stage) -> None:
     stage.until_state("claims", State.RUNNING)
 
 
+@of_1_36
 def test_a_class_that_gets_the_name_of_a_resource_lets_waiting_work_start(stage: Stage) -> None:
     stage.apply(asking("early", 2, "example.com/late", count=2))
     stage.until_reason("early", Reason.UNSATISFIABLE)
@@ -303,6 +307,7 @@ def test_a_class_that_gets_the_name_of_a_resource_lets_waiting_work_start(stage:
     delete(stage.cluster, "deviceclasses/late.example.com")
 
 
+@of_1_36
 def test_limits_of_accounts_count_a_resource_that_devices_stand_for(stage: Stage, extended: str) -> None:
     accounts = Accounts(stage)
     accounts.put("few", namespaces=[stage.namespace], limits={"resources": {extended: 1}})
@@ -340,6 +345,7 @@ def test_parts_of_gpus_are_pools_of_their_own(stage: Stage) -> None:
     )
 
 
+@of_1_36
 def test_parts_that_share_counters_are_given_as_far_as_they_fit_together(stage: Stage) -> None:
     create(stage.cluster, "deviceclasses", a_class("part", "device.driver == 'parts.example.com'"))
     for body in parts_of_a_gpu("node-4"):
@@ -393,6 +399,7 @@ def test_the_first_alternative_that_is_there_is_counted(stage: Stage) -> None:
     assert allocated(stage) == 6
 
 
+@of_1_36
 def test_shares_of_a_device_are_given_until_it_is_full(stage: Stage) -> None:
     create(stage.cluster, "deviceclasses", a_class("shared", "device.driver == 'shared.example.com'"))
     body = a_slice("node-4", ["large"], driver="shared.example.com")
@@ -425,6 +432,7 @@ def taint(cluster: InProcessCluster, name: str, effect: str, **selector: str) ->
     return f"{RULES}/devicetaintrules/{name}"
 
 
+@of_1_36
 def test_devices_that_a_rule_taints_are_not_given(stage: Stage) -> None:
     rule = taint(stage.cluster, "no-large", "NoSchedule", driver=DRIVER, pool=BIG)
     stage.apply(gang("five", 5))
@@ -437,6 +445,7 @@ def test_devices_that_a_rule_taints_are_not_given(stage: Stage) -> None:
     stage.until_state("five", State.RUNNING)
 
 
+@of_1_36
 def test_a_pod_that_a_rule_evicts_starts_where_its_devices_are(stage: Stage) -> None:
     stage.apply(gang("moves", 1, "large"))
     stage.until_state("moves", State.RUNNING)

@@ -9,6 +9,9 @@ from collections.abc import Mapping
 from fluxqueue.local.kubernetes_versions import chosen_minor
 
 __all__ = [
+    "DEVICE_FLAGS",
+    "DEVICE_GATES",
+    "DEVICE_PARTS",
     "EXAMPLE_VERSION",
     "JOBS_STATE_SCHEDULING",
     "NATIVE_FLAGS",
@@ -28,6 +31,13 @@ OLDER_GATES: Mapping[str, bool] = (
 )
 """Jobs as before Kubernetes 1.36: the template of a Job that has run cannot change while the Job has a
 startTime."""
+
+DEVICE_PARTS = _MINOR > 35
+"""Whether taints, parts and shares of devices, and resources that a class of devices stands for, are on by
+default, and taints can be written as rules by a gate."""
+
+DEVICE_GATES: Mapping[str, bool] = {"DRADeviceTaintRules": True} if DEVICE_PARTS else {}
+DEVICE_FLAGS = ["--runtime-config=resource.k8s.io/v1beta2=true"] if DEVICE_PARTS else []
 
 NATIVE_VERSION = {36: "v1alpha2", 37: "v1beta1"}.get(_MINOR)
 """The version of PodGroups in ``scheduling.k8s.io``; None where there is none."""
