@@ -156,6 +156,7 @@ class PreemptionTrials:
             *(each for each in attempt.ahead if jobspecs[each.id] and not quotas.refusal(each)),
             attempt.workload,
         ]
+        tried = (*asked, *victims.moved)
         requests = [
             JobMatchRequest(
                 jobspecs[each.id],
@@ -164,11 +165,7 @@ class PreemptionTrials:
                 duration_s=each.duration_s or 0,
                 policy=standing.policies.get(each.queue, ""),
             )
-            for each, probe in zip(
-                (*asked, *victims.moved),
-                await self._probes_for(len(asked) + len(victims.moved)),
-                strict=True,
-            )
+            for each, probe in zip(tried, await self._probes_for(len(tried)), strict=True)
         ]
         freed, freed_parts = self._graph.jobs.held_by(self._ledger.freed)
         whole = [jobid for each in victims.allocations for jobid in self._graph.jobs.of(each.jobid)]
