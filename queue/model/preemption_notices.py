@@ -56,7 +56,13 @@ def preempt(
             f"{victim.ref} was preempted by {by}, to whose account {guaranteed_to!r} the resources are "
             "guaranteed"
         )
-    state = msgspec.structs.replace(victim.requeue_state, stop_at=stop_at, preempted_for=workload.id)
+    moved = victim.requeue_state.moved
+    state = msgspec.structs.replace(
+        victim.requeue_state,
+        stop_at=stop_at,
+        preempted_for=workload.id,
+        moved=moved if moved is None or moved.first != workload.id else None,  # now it need not restart
+    )
     until = f", with a grace until {_text(stop_at)}" if stop_at > now else ""
     return Eviction(
         workload=victim.id,

@@ -17,6 +17,7 @@ from fluxqueue.queue.model.consolidations import (
     settled,
     under_way,
 )
+from fluxqueue.queue.model.preemption_notices import preempt
 from fluxqueue.queue.model.records import (
     MOVED_FIRST,
     ROOM_FIRST,
@@ -86,6 +87,12 @@ def test_it_is_over_two_minutes_after_the_grace_and_not_while_moved_work_is_read
 def test_work_that_is_preempted_for_other_work_later_is_not_being_moved() -> None:
     assert is_being_moved(moved())
     assert not is_being_moved(a_workload("other"))
+
+
+def test_work_that_the_same_work_preempts_later_is_not_being_moved() -> None:
+    again = preempt(moved(State.RUNNING), a_workload("first", id=FIRST, priority=9), EPOCH, EPOCH)
+    assert again.requeue_state is not None
+    assert not is_being_moved(moved(requeue_state=again.requeue_state))
 
 
 def test_lost_in_fact_is_all_from_the_last_checkpoint_to_the_restart() -> None:
