@@ -20,6 +20,7 @@ from fluxqueue.api.fluxqueues import (
     PreemptionRules,
     Provision,
     QueueLimits,
+    QueueState,
     ReservedNodes,
 )
 from fluxqueue.queue.scheduling.policies.backfill_pass import BackfillPass
@@ -58,7 +59,8 @@ class Discipline:
     planning
         How it plans ahead.
     consolidation
-        Whether its work is moved so that wide work starts sooner.
+        Whether its work is moved so that wide work starts sooner; not while the queue is held, as nothing
+        would restart.
     """
 
     policy: Policy = Policy.EASY
@@ -121,7 +123,7 @@ def disciplines_of(queues: Iterable[FluxQueue]) -> dict[str, Discipline]:
             spec.enforce_duration is not None and spec.enforce_duration.enabled,
             spec.at_limit,
             spec.planning or _USUAL_PLANNING,
-            spec.consolidation or _MOVES_NOTHING,
+            (spec.state is not QueueState.HELD and spec.consolidation) or _MOVES_NOTHING,
         )
         for name, spec in specs.items()
     }
