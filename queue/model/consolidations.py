@@ -8,7 +8,7 @@ for which workload it was moved (`RequeueState.moved`), and with that workload w
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from typing import Final
@@ -100,7 +100,7 @@ def move(eviction: Eviction, victim: Workload, first: Workload, moved: Moved, ro
 def settled(
     room: MadeRoom,
     start: datetime,
-    moved: Mapping[Moved, tuple[datetime, datetime | None]],
+    moved: Iterable[tuple[Moved, datetime, datetime | None]],
 ) -> MadeRoom:
     """Return what was won and lost in fact; by pods that were given back, as predicted.
 
@@ -111,11 +111,11 @@ def settled(
     start
         When the work started.
     moved
-        When each that was moved for it has restarted, and its last checkpoint before that.
+        What was moved for it, when each has restarted, and its last checkpoint before that.
     """
     lost_s = sum(
         (restarted - max(each.since, min(saved or each.since, restarted))).total_seconds() * each.nodes
-        for each, (restarted, saved) in moved.items()
+        for each, restarted, saved in moved
     )
     won_s = (room.planned - start).total_seconds() * room.nodes
     return structs.replace(

@@ -403,16 +403,16 @@ class Consolidator:
 
     def _restarts_for(
         self, first: WorkloadId, room: MadeRoom
-    ) -> dict[Moved, tuple[datetime, datetime | None]] | None:
-        """When each that was moved for a workload restarted, and what it saved last;
-        None if one has not yet.
+    ) -> list[tuple[Moved, datetime, datetime | None]] | None:
+        """What was moved for a workload, when each restarted, and when it saved last before;
+        None if one has not restarted yet.
         """
-        found: dict[Moved, tuple[datetime, datetime | None]] = {}
+        found: list[tuple[Moved, datetime, datetime | None]] = []
         for each in self._ledger.moved():
             moved, allocation = each.requeue_state.moved, self._ledger.allocation(each.id)
             if moved is None or moved.first != first or moved.at != room.at:
                 continue
             if each.state is not State.RUNNING or allocation is None or each.evicting:
                 return None
-            found[moved] = allocation.start, self._shown.view(each, allocation).checkpoint
+            found.append((moved, allocation.start, self._shown.view(each, allocation).checkpoint))
         return found

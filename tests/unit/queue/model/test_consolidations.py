@@ -97,10 +97,10 @@ def test_work_that_the_same_work_preempts_later_is_not_being_moved() -> None:
 
 def test_lost_in_fact_is_all_from_the_last_checkpoint_to_the_restart() -> None:
     mark, start = Moved(at=EPOCH, first=FIRST, since=EPOCH - after(300), nodes=2), EPOCH + after(90)
-    real = settled(ROOM, start, {mark: (EPOCH + after(120), EPOCH - after(60))})
+    real = settled(ROOM, start, [(mark, EPOCH + after(120), EPOCH - after(60))])
     assert (real.real_won_node_s, real.real_lost_node_s) == ((3600 - 90) * 2, (60 + 120) * 2)
-    unsaved = settled(ROOM, start, {mark: (EPOCH + after(120), None)})
-    assert unsaved.real_lost_node_s == (300 + 120) * 2
+    unsaved = settled(ROOM, start, [(mark, EPOCH + after(120), None)] * 2)
+    assert unsaved.real_lost_node_s == (300 + 120) * 2 * 2, "also of two that started together"
 
 
 def test_work_that_has_started_is_told_the_prediction_and_what_it_came_to() -> None:
