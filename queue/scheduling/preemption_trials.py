@@ -86,7 +86,8 @@ class Gone:
     Attributes
     ----------
     moved
-        Work of these allocations that has to start elsewhere then, in order. It still counts against limits.
+        Work of these allocations that has to start elsewhere then, in order. It still counts against limits,
+        there on its new nodes.
     """
 
     allocations: Sequence[Allocation] = ()
@@ -180,7 +181,7 @@ class PreemptionTrials:
         answers, restarts = answers[: len(asked)], answers[len(asked) :]
         if any(each.verdict is not MatchVerdict.GRANTED for each in restarts):
             return frozenset()
-        if not _within_limits(asked, answers, quotas):
+        if not _within_limits(asked, answers, quotas, list(zip(victims.moved, restarts, strict=True))):
             return frozenset()
         *before, nodes = ([share.node for share in answer.shares] for answer in answers)
         if attempt.guaranteed_to and not standing.guarantees.covers(
@@ -233,15 +234,32 @@ class PreemptionTrials:
         return self._probes[:count]
 
 
-def _within_limits(asked: Sequence[Workload], answers: Sequence[MatchResult], quotas: Quotas) -> bool:
+def _within_limits(
+    asked: Sequence[Workload],
+    answers: Sequence[MatchResult],
+    quotas: Quotas,
+    moved: Sequence[tuple[Workload, MatchResult]],
+) -> bool:
     """True if the last workload was granted and its nodes are within the limits,
-    once those before it use theirs.
+    once those before it use theirs; and so is what is moved on its new nodes, for all of its duration again.
     """
     for workload, answer in zip(asked[:-1], answers, strict=False):
         if answer.verdict in (MatchVerdict.GRANTED, MatchVerdict.RESERVED):
             quotas.add_usage(workload, [share.node for share in answer.shares], answer.shares)
     last, answer = asked[-1], answers[-1]
-    within = not (
-        quotas.refusal(last) or quotas.excess(last, [share.node for share in answer.shares], answer.shares)
-    )
-    return answer.verdict is MatchVerdict.GRANTED and within
+    hosts = [share.node for share in answer.shares]
+    if (
+        answer.verdict is not MatchVerdict.GRANTED
+        or quotas.refusal(last)
+        or quotas.excess(last, hosts, answer.shares)
+    ):
+        return False
+    quotas.add_usage(last, hosts, answer.shares)
+    for workload, _ in moved:
+        quotas.remove_usage(workload.id)
+    for workload, restart in moved:
+        hosts = [share.node for share in restart.shares]
+        if quotas.excess(workload, hosts, restart.shares):
+            return False
+        quotas.add_usage(workload, hosts, restart.shares)
+    return True

@@ -8,12 +8,12 @@ from dataclasses import replace
 from datetime import datetime, timedelta
 
 import pytest
-from support.elastic_jobs import ShownPods, leaving, moldable
+from support.elastic_jobs import ShownPods, held, leaving, moldable
 from support.elastic_jobs import started as elastic_started
 from support.queue_bench import START, Bench, a_machine, job
 
 from fluxqueue.api.fluxjobs import Outcome, Reason, State
-from fluxqueue.api.fluxqueues import Consolidation, Policy, PreemptionRules
+from fluxqueue.api.fluxqueues import Consolidation, Policy, PreemptionRules, QueueLimits, WorkloadLimits
 from fluxqueue.queue.model.changes import Ending, Requeue
 from fluxqueue.queue.model.consolidations import room_message
 from fluxqueue.queue.model.records import NewWorkload
@@ -181,6 +181,25 @@ async def test_moved_work_goes_on_if_it_does_not_fit_elsewhere_any_more() -> Non
         await bench.cycle()
         assert bench.row("small-0").state is State.RUNNING
         assert bench.row("first").state is State.PENDING
+
+
+@pytest.mark.parametrize("most_nodes", [1, 2])
+async def test_work_is_not_moved_that_its_limits_would_not_start_there(most_nodes: int) -> None:
+    """It runs on one node, and would restart on two."""
+    clock = Clock()
+    async with a_machine(clock) as bench:
+        bench.policy, bench.consolidation = Policy.EASY, MOVES
+        bench.limits = QueueLimits(per_workload=WorkloadLimits(nodes=most_nodes))
+        await run(bench, job("pair", 2, "2", "10h"))
+        await run(bench, job("filler", 1, "4", "10m"))
+        for name, cpu in (("a", "6"), ("b", "6"), ("c", "8")):
+            await run(bench, job(name, 1, cpu, "10h"))
+        assert held(bench, "pair").open_nodes == held(bench, "filler").open_nodes
+        await end(bench, "filler")
+        clock.later(minutes=5)
+        await bench.submit(job("first", 1, "8", "1h"))
+        await bench.cycle()
+        assert (bench.row("pair").state is State.DRAINING) == (most_nodes == 2)
 
 
 async def test_an_elastic_job_gives_a_pod_back_if_that_lets_wider_work_start() -> None:
