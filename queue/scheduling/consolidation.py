@@ -83,8 +83,9 @@ Evict = Callable[
 
 @dataclass(frozen=True, slots=True)
 class _Plan:
-    """Of the work that is to start: when it starts by the plan (Unix seconds), and on how many nodes."""
+    """The work that is to start, when it starts by the plan (Unix seconds), and on how many nodes."""
 
+    first: Workload
     start: int
     nodes: int
 
@@ -178,7 +179,7 @@ class Consolidator:
         again_s = rules[first.queue].again_after_seconds
         if room is not None and now < room.at + timedelta(seconds=again_s):
             return False
-        plan = _Plan(held.start, len(set(held.nodes)))
+        plan = _Plan(first, held.start, len(set(held.nodes)))
         if not plan.won_node_s(context.now + DRAIN_S):
             return False
         victims_of = PossibleVictims(now, disciplines, self._shown)
@@ -202,7 +203,11 @@ class Consolidator:
             lambda each: self._gone(elastic, each),
         )
         victims = tuple(dict.fromkeys(victims))
-        if not victims or await self._trials.nodes(attempt, NOTHING_GONE, standing):
+        if (
+            not victims
+            or await self._trials.nodes(attempt, NOTHING_GONE, standing)
+            or await self._trials.in_vain(attempt, self._gone(elastic, victims), standing)
+        ):
             return False
         return await self._move(attempt, victims, plan, victims_of, elastic)
 
@@ -256,7 +261,11 @@ class Consolidator:
             )
             if found is not None and is_moldable(victim):
                 jobs.append(found)
-            elif found is not None and (moved := self._priced(found, rules[victim.queue], most_node_s)):
+            elif (
+                found is not None
+                and (moved := self._priced(found, rules[victim.queue], most_node_s))
+                and self._trials.may_restart(victim, plan.first)
+            ):
                 wholes.append(moved)
             else:
                 immobile |= allocation.open_nodes

@@ -50,6 +50,10 @@ class MatchRules(Protocol):
         """Leave out the pods of running workloads, and their slots that wait for pods, meanwhile."""
         ...
 
+    def keeps_off(self, workload: Workload, other: Workload) -> bool:
+        """True if a workload, once it is placed, keeps another off some nodes."""
+        ...
+
     def violation(self, workload: Workload, shares: Sequence[NodeShare]) -> str:
         """Return why the workload may not have these nodes; empty if it may."""
         ...
@@ -87,6 +91,10 @@ class NoMatchRules:
     def without(self, workloads: Iterable[WorkloadId]) -> AbstractContextManager[None]:
         """Leave out nothing: no pod is known."""
         return nullcontext()
+
+    def keeps_off(self, workload: Workload, other: Workload) -> bool:
+        """Return False."""
+        return False
 
     def violation(self, workload: Workload, shares: Sequence[NodeShare]) -> str:
         """Return nothing: every node is admitted."""

@@ -147,6 +147,18 @@ class PodRuleTracker:
             for placed in left:
                 self._placed().put(placed)
 
+    def keeps_off(self, workload: Workload, other: Workload) -> bool:
+        """True if required anti-affinity of a workload selects pods of another."""
+        own = rules_in(workload.jobspec)
+        if own is None or not own.anti_affinity or (others := self._rules(other)) is None:
+            return False
+        there = self._labels_of(others.namespace)
+        return any(
+            term.selects(others.namespace, there, labels)
+            for term in own.anti_affinity
+            for labels in others.all_labels
+        )
+
     def violation(self, workload: Workload, shares: Iterable[NodeShare]) -> str:
         """Return why a workload may not have these nodes, as a sentence; empty if it may."""
         return self._admitted(workload).problem(nodes_of_pods(shares), self._topology())

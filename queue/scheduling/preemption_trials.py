@@ -194,6 +194,12 @@ class PreemptionTrials:
         """True if rules about other pods keep the work from starting without the victims that were chosen."""
         return self._ruled(attempt) and not await self.nodes(attempt, victims, standing, chosen=True)
 
+    def may_restart(self, victim: Workload, first: Workload) -> bool:
+        """False if the nodes of a victim depend on pods that are placed before it restarts:
+        a trial answers for all at once, and does not know them.
+        """
+        return not (self._rules.applies_to(victim) or self._rules.keeps_off(first, victim))
+
     def _ruled(self, attempt: Attempt) -> bool:
         return any(map(self._rules.applies_to, (*attempt.ahead, attempt.workload)))
 
