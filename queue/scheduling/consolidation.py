@@ -70,7 +70,7 @@ MOST_MOVED: Final = 100
 """Workloads that may be moved at once, and that are searched: those that cost least."""
 MOST_REMOVALS: Final = 8
 _AGAIN_S: Final = 10.0
-"""Between two searches."""
+"""Between two looks at all running work."""
 _SETTLES_S: Final = 5.0
 _SETTLED_WITHIN: Final = timedelta(minutes=10)
 """So long it is looked every few seconds whether all has started; then only when there is a cycle anyway."""
@@ -156,7 +156,8 @@ class Consolidator:
         self._why_not = why_not
         self._shown = shown
         self._failed: tuple[object, ...] = ()
-        self._searched: datetime | None = None
+        self._freed = False
+        self._looked_at: datetime | None = None
         self.retry_after_s: float | None = None
 
     async def consolidate(
@@ -180,7 +181,7 @@ class Consolidator:
         if room is not None and now < room.at + timedelta(seconds=again_s):
             return False
         plan = _Plan(first, held.start, len(set(held.nodes)))
-        if not plan.won_node_s(context.now + DRAIN_S):
+        if not plan.won_node_s(context.now + DRAIN_S) or self._looked(now, freed=context.capacity_changed):
             return False
         victims_of = PossibleVictims(now, disciplines, self._shown)
         elastic = ElasticVictims(self._ledger, self._shown, victims_of)
@@ -194,8 +195,9 @@ class Consolidator:
             disciplines[first.queue].limits,
             context.quotas.accounts.limiting(first.account),
         )
-        if not units or not self._due(attempt, now, freed=context.capacity_changed):
+        if not units or (attempt.key == self._failed and not self._freed):
             return False
+        self._failed, self._freed = attempt.key, False
         victims = await self._trials.choose(
             choose_moves(units, most_removals=MOST_REMOVALS),
             attempt,
@@ -211,17 +213,16 @@ class Consolidator:
             return False
         return await self._move(attempt, victims, plan, victims_of, elastic)
 
-    def _due(self, attempt: Attempt, now: datetime, *, freed: bool) -> bool:
-        """True if it is to be searched now: something is different, and the last search is a while ago."""
-        if attempt.key == self._failed and not freed:
-            return False
-        if self._searched is not None:
-            left_s = _AGAIN_S - (now - self._searched).total_seconds()
+    def _looked(self, now: datetime, *, freed: bool) -> bool:
+        """True if all running work was looked at a moment ago. What was freed since is remembered."""
+        self._freed = self._freed or freed
+        if self._looked_at is not None:
+            left_s = _AGAIN_S - (now - self._looked_at).total_seconds()
             if 0 < left_s <= _AGAIN_S:
                 self.retry_after_s = min(self.retry_after_s or left_s, left_s)
-                return False
-        self._failed, self._searched = attempt.key, now
-        return True
+                return True
+        self._looked_at = now
+        return False
 
     def _first(self, backlogs: Mapping[str, Backlog], context: CycleContext) -> Workload | None:
         """The first of all that waits for nodes: other work would start before any other."""

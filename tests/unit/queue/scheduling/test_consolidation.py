@@ -6,6 +6,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from datetime import datetime, timedelta
+from typing import Any
 
 import pytest
 from support.elastic_jobs import ShownPods, held, leaving, moldable
@@ -16,8 +17,10 @@ from fluxqueue.api.fluxjobs import Outcome, Reason, State
 from fluxqueue.api.fluxqueues import Consolidation, Policy, PreemptionRules, QueueLimits, WorkloadLimits
 from fluxqueue.queue.model.changes import Ending, Requeue
 from fluxqueue.queue.model.consolidations import room_message
-from fluxqueue.queue.model.records import NewWorkload
+from fluxqueue.queue.model.records import Allocation, NewWorkload, ReleaseMode, Workload
+from fluxqueue.queue.model.victim_views import VictimView
 from fluxqueue.queue.scheduling.policies.disciplines import Discipline
+from fluxqueue.queue.scheduling.possible_victims import OnlyJobs
 
 MOVES = Consolidation(enabled=True)
 
@@ -35,18 +38,31 @@ class Clock:
         self.now += timedelta(**amount)
 
 
+class AnyWork(OnlyJobs):
+    """Work of every kind may be preempted. Counts how often it is looked at."""
+
+    def __init__(self) -> None:
+        self.looks = 0
+
+    def view(self, _workload: Workload, _allocation: Allocation) -> VictimView:
+        self.looks += 1
+        return VictimView()
+
+
 @asynccontextmanager
-async def scattered(rules: Consolidation = MOVES, grace_s: int = 0) -> AsyncIterator[tuple[Bench, Clock]]:
+async def scattered(
+    rules: Consolidation = MOVES, grace_s: int = 0, shown: AnyWork | None = None, **changes: Any
+) -> AsyncIterator[tuple[Bench, Clock]]:
     """Four nodes of 8 cores: a small Job runs on each of the first two, a wide one on the others; one that
     needs a whole node arrives five minutes later.
     """
     clock = Clock()
     async with a_machine(clock) as bench:
-        bench.policy, bench.consolidation = Policy.EASY, rules
+        bench.policy, bench.consolidation, bench.shown = Policy.EASY, rules, shown or AnyWork()
         bench.preemption_rules = PreemptionRules(grace_seconds=grace_s)
-        await run(bench, small("small-0"))
+        await run(bench, replace(small("small-0"), **changes))
         await run(bench, job("filler", 1, "5", "10m"))
-        await run(bench, small("small-1"))
+        await run(bench, replace(small("small-1"), **changes))
         await run(bench, job("wide", 2, "8", "10h"))
         await end(bench, "filler")
         clock.later(minutes=5)
@@ -160,6 +176,28 @@ async def test_nothing_is_moved_that_may_not_be(rules: Consolidation) -> None:
     async with scattered(rules) as (bench, _):
         assert moved(bench) == []
         assert bench.row("first").state is State.PENDING
+
+
+async def test_what_only_its_eviction_stops_is_not_moved() -> None:
+    async with scattered(kind="Pod", release_mode=ReleaseMode.POD) as (bench, _):
+        assert moved(bench) == []
+
+
+async def test_work_of_a_higher_priority_may_be_moved() -> None:
+    async with scattered(priority=5) as (bench, _):
+        assert bench.row("first").priority == 0
+        assert moved(bench) == ["small-0"]
+
+
+async def test_running_work_is_looked_at_every_ten_seconds_at_most() -> None:
+    shown = AnyWork()
+    async with scattered(Consolidation(enabled=True, max_lost_seconds=299), shown=shown) as (bench, clock):
+        assert shown.looks
+        for seconds, looks in ((3, False), (8, True)):
+            before = shown.looks
+            clock.later(seconds=seconds)
+            await bench.cycle()
+            assert (shown.looks > before) == looks
 
 
 async def test_moved_work_goes_on_if_the_first_is_gone_within_its_grace() -> None:
