@@ -62,9 +62,9 @@ ENDED: Final = frozenset({State.COMPLETED, State.FAILED, State.CANCELLED})
 LIVE: Final = frozenset({State.ALLOCATED, State.RUNNING, State.DRAINING})
 """States of work that holds, or may hold, nodes."""
 IDLE_SINCE: Final = "idle since"
+"""How the message of running work begins that is not used."""
 ROOM_MADE: Final = "room was made for it: "
 """How the message of work begins that started because other work was moved."""
-"""How the message of running work begins that is not used."""
 
 
 class Reason(enum.StrEnum):

@@ -16,6 +16,7 @@ PAGES = (
     "priorities.md",
     "limits.md",
     "preemption.md",
+    "consolidation.md",
     "elastic.md",
     "estimates.md",
     "simulator.md",
@@ -54,6 +55,15 @@ _FLOORS = f"{_SCHEDULING}/test_floors.py"
 _CLUSTER_VICTIMS = "unit/queue/cluster/test_victims.py"
 _FLUXJOBS, _CRDS = "integration/chart/test_fluxjobs.py", "unit/chart/test_crds.py"
 
+_MOVES, _MOVES_SIMULATED = (
+    f"{_SCHEDULING}/test_consolidation.py",
+    "unit/queue/simulator/test_consolidation.py",
+)
+_MOVES_WORLDS, _MOVES_RULES = (
+    f"{_SCHEDULING}/test_consolidation_worlds.py",
+    f"{_SCHEDULING}/test_consolidation_rules.py",
+)
+_MOVED = "unit/queue/model/test_consolidations.py"
 _WITHDRAWALS = f"{_SCHEDULING}/test_withdrawals.py"
 _REFUSALS, _DIFFERENT = (
     f"{_SCHEDULING}/policies/test_refusals.py",
@@ -85,10 +95,87 @@ NO_PROMISES = (
     "`fluxqueue simulate` runs",
     "Everybody may name",
     "`preemptionRules` says",
+    "| field of `spec.consolidation` |",
+    "| | node-hours |",
+    "- It does not know what a restart costs",
+    "- It does not weigh what other work waits",
+    "- Work that does not restart where it was",
 )
 """Headings of tables, and words around the promises."""
 
 PROMISES: Mapping[str, tuple[str, ...]] = {
+    "Small work on many nodes can keep": (
+        f"{_MOVES}::test_small_work_is_moved_and_restarts_first_in_line",
+        f"{_MOVES}::test_nothing_is_moved_that_may_not_be",
+        f"{_E2E}/test_consolidation.py::test_a_small_job_is_moved_for_a_wide_one_and_restarts",
+    ),
+    "| `enabled` |": (
+        f"{_MOVES}::test_nothing_is_moved_that_may_not_be",
+        f"{_MOVES}::test_work_that_was_moved_is_left_alone_for_a_while",
+    ),
+    "| `maxLostSeconds` |": (f"{_MOVES}::test_nothing_is_moved_that_may_not_be",),
+    "| `againAfterSeconds` |": (f"{_MOVES}::test_work_that_was_moved_is_left_alone_for_a_while",),
+    "Work tells of a checkpoint": (
+        f"{_MOVES_SIMULATED}::test_a_job_that_ran_too_long_since_its_last_checkpoint_is_not_moved",
+        "unit/queue/scheduling/policies/test_disciplines.py::test_nothing_is_moved_that_its_queue_would_not_start_again",
+    ),
+    "It is preemption with other victims": (
+        f"{_MOVES}::test_moved_work_goes_on_if_the_first_is_gone_within_its_grace",
+    ),
+    "- **For the first in order**": (
+        f"{_MOVES_WORLDS}::test_what_is_moved_fits_elsewhere_and_the_first_starts",
+        f"{_REVIEWS}::test_rules_without_effect_are_accepted_with_a_warning",
+    ),
+    "- **What fits elsewhere now.**": (
+        f"{_MOVES_WORLDS}::test_what_is_moved_fits_elsewhere_and_the_first_starts",
+        f"{_MOVES}::test_work_is_not_moved_that_its_limits_would_not_start_there",
+        f"{_MOVES_RULES}::test_what_the_first_has_to_be_near_is_not_moved_for_it",
+    ),
+    "- **Priorities do not matter**": (f"{_MOVES}::test_work_of_a_higher_priority_may_be_moved",),
+    "- Jobs and gangs whose owner": (f"{_MOVES}::test_what_only_its_eviction_stops_is_not_moved",),
+    "- Nor is work moved to which rules": (
+        f"{_MOVES_RULES}::test_work_is_not_moved_that_must_be_away_from_the_first",
+    ),
+    "- [Elastic Jobs](shrinking.md) give": (
+        f"{_MOVES}::test_an_elastic_job_gives_a_pod_back_if_that_lets_wider_work_start",
+    ),
+    "| won |": (f"{_MOVES}::test_small_work_is_moved_and_restarts_first_in_line",),
+    "| lost, of moved work |": (
+        f"{_MOVES}::test_small_work_is_moved_and_restarts_first_in_line",
+        f"{_MOVES_SIMULATED}::test_nothing_is_moved_that_costs_more_than_is_won",
+    ),
+    "| lost, of pods that are given back |": (
+        f"{_MOVES}::test_an_elastic_job_gives_nothing_back_for_work_that_wins_no_more_by_it",
+    ),
+    "A node counts as one, also if": (
+        f"{_MOVES}::test_small_work_is_moved_and_restarts_first_in_line",
+        "unit/cli/test_explain.py::test_work_says_what_was_moved_for_it_and_what_that_came_to",
+    ),
+    "In fact, the nodes of moved work count": (
+        f"{_MOVED}::test_lost_in_fact_is_all_from_the_last_checkpoint_to_the_restart",
+        f"{_MOVES}::test_what_was_won_and_lost_is_told_once_all_has_started",
+    ),
+    "- The first comes before all other work": (
+        f"{_MOVED}::test_the_first_comes_before_what_was_moved_for_it",
+    ),
+    "- **During the grace**": (
+        f"{_MOVES}::test_moved_work_goes_on_if_it_does_not_fit_elsewhere_any_more",
+        f"{_MOVES}::test_moved_work_goes_on_if_the_first_is_gone_within_its_grace",
+    ),
+    "- **After the grace**": (
+        f"{_MOVES}::test_what_arrives_meanwhile_does_not_take_the_room_of_moved_work",
+        f"{_MOVED}::test_other_work_is_kept_waiting_only_after_the_grace",
+    ),
+    "- Nothing more is moved meanwhile": (
+        f"{_MOVED}::test_it_is_over_two_minutes_after_the_grace_and_not_while_moved_work_is_read",
+    ),
+    "The search is bounded": (f"{_MOVES}::test_running_work_is_looked_at_every_ten_seconds_at_most",),
+    "The simulator compares each policy": (
+        f"{_SIMULATOR}::test_consolidation_is_compared_beside_each_policy_that_reserves",
+    ),
+    "`--scatter 8` gives nodes": (
+        f"{_MOVES_SIMULATED}::test_wide_jobs_of_a_scattered_trace_wait_half_as_long_and_nothing_less_is_used",
+    ),
     "A cycle goes through the waiting work in order": (
         f"{_REFUSALS}::test_random_worlds_are_the_same_where_everything_is_asked",
     ),
