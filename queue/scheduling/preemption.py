@@ -210,8 +210,9 @@ class Preemptor:
 
         def may_preempt(first: Workload, victim: Workload) -> bool:
             known = first.queue in disciplines and first.shape not in context.unsatisfiable
-            if is_being_moved(victim):
-                return known and {first.queue, victim.queue} <= moving.keys()
+            consolidates = known and {first.queue, victim.queue} <= moving.keys()
+            if is_being_moved(victim) or (consolidates and first.requeue_state.room is not None):
+                return consolidates  # or it gives pods back for that
             grounds = (
                 self._grounds(first, taking_part, guarantees) if known and victim.queue in taking_part else []
             )

@@ -257,6 +257,23 @@ async def test_an_elastic_job_gives_a_pod_back_if_that_lets_wider_work_start() -
         assert room.won_node_s > room.lost_node_s
 
 
+async def test_pods_that_are_given_back_do_not_go_on_again_within_their_grace() -> None:
+    clock, shown = Clock(), ShownPods()
+    async with a_machine(clock) as bench:
+        bench.policy, bench.consolidation, bench.shown = Policy.EASY, MOVES, shown
+        bench.preemption_rules = PreemptionRules(grace_seconds=60)
+        await elastic_started(bench, shown, moldable("elastic", 2, 1))
+        clock.later(minutes=5)
+        await bench.submit(job("first", 3, "8", "1h"))
+        await bench.cycle()
+        clock.later(seconds=10)
+        await bench.cycle()
+        assert leaving(bench, "elastic") == [1]
+        await end(bench, "first")
+        await bench.cycle()
+        assert leaving(bench, "elastic") == []
+
+
 async def test_an_elastic_job_gives_nothing_back_for_work_that_wins_no_more_by_it() -> None:
     clock, shown = Clock(), ShownPods()
     async with a_machine(clock) as bench:
