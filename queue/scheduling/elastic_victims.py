@@ -198,11 +198,13 @@ class ElasticVictims:
         """Return the last of the pods of an owner, as many as it can spare, with what is lost behind each."""
         last: list[PreemptionCandidate] = []
         behind = 0.0
-        staying = self._places(parts)
+        stay = self._places(parts) - {part.place for part in parts}
+        last_staying = max((place or 0 for place in stay), default=-1)
+        slots = sum(len(part.ranks) for part in parts) - 1  # one stays, by which a Job is known
         for part in sorted(parts, key=lambda each: each.loss[1])[: max(self._can_spare(parts), 0)]:
-            staying.discard(part.place)
-            ran_enough = bool(part.ranks) or self._ran_enough(part.workload)
-            if not ran_enough or any((place or 0) > (part.place or 0) for place in staying):
+            slots -= len(part.ranks)
+            may_end = slots >= 0 if part.ranks else self._ran_enough(part.workload)
+            if not may_end or last_staying > (part.place or 0):
                 break  # it stays, so all before it do
             last.append(replace(part, behind=behind))
             behind = max(behind, part.lost_node_s)
@@ -285,17 +287,19 @@ class ElasticVictims:
         return chosen
 
     def _pods_of(self, floor: Floor, pod: WorkloadId) -> Set[str]:
-        """Return which pods with a floor run and are not to stop, by uid, as one of them shows."""
+        """Return which pods with a floor run and are not to stop, by uid, as one of them shows.
+        A gang shows those of all its roles.
+        """
         if floor.key not in self._running_of:
-            shown = frozenset(
-                uid
-                for row, _ in self._of(pod)
-                for uid in self._shown.elastic_pods(row)
-                if self._floors_of(row).get(uid, floor).key == floor.key
-            )
-            rows = filter(None, map(self._ledger.by_uid, shown))
-            ending = {row.uid for row in rows if self._as_it_counts(row).evicting}
-            self._running_of[floor.key] = shown - ending - self._leaving_pods
+            shown: dict[_Key, set[str]] = {floor.key: set()}
+            for row, _ in self._of(pod):
+                floors = self._floors_of(row)
+                for uid in self._shown.elastic_pods(row):
+                    shown.setdefault(floors.get(uid, floor).key, set()).add(uid)
+            for key, uids in shown.items():
+                rows = filter(None, map(self._ledger.by_uid, uids))
+                ending = {row.uid for row in rows if self._as_it_counts(row).evicting}
+                self._running_of[key] = uids - ending - self._leaving_pods
         return self._running_of[floor.key]
 
     def _floors_of(self, gang: Workload) -> Mapping[str, Floor]:

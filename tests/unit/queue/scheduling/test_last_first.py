@@ -4,16 +4,23 @@ with the matcher in process.
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from datetime import datetime, timedelta
 
 import pytest
 from support.elastic_jobs import ShownPods, held, leaving, replicas, started
 from support.queue_bench import START, Bench, a_machine, a_node, job
+from support.queue_builders import EPOCH, a_workload, an_allocation
+from support.recording_ledger import RecordingLedger
+from support.work_counts import assert_linear
 
 from fluxqueue.api.fluxjobs import State
 from fluxqueue.api.fluxqueues import Policy, Preemption
 from fluxqueue.queue.model.given_back import given_ranks
+from fluxqueue.queue.model.records import SlotState
+from fluxqueue.queue.scheduling.elastic_victims import ElasticVictims
+from fluxqueue.queue.scheduling.policies.disciplines import Discipline
+from fluxqueue.queue.scheduling.possible_victims import PossibleVictims
 
 
 class Clock:
@@ -105,3 +112,40 @@ async def test_ordinals_end_from_the_last_one_on(bench: Bench, shown: ShownPods,
     await urgent(bench, 2)
     assert ending(bench) == ["web-2", "web-3"]
     assert " gave 2 of its 4 pods back " in bench.row("web-2").message
+
+
+def test_what_many_brokers_can_spare_is_found_in_proportion_to_their_number() -> None:
+    def prepare(brokers: int) -> Callable[[], object]:
+        shown = ShownPods()
+        shown.least["brokers"] = 1
+        shown.in_order.add("brokers")
+        uids = [f"brokers-{rank}" for rank in range(brokers)]
+        shown.pods["brokers"] = dict.fromkeys(uids, EPOCH)
+        row = a_workload("brokers", uid="brokers", state=State.RUNNING, jobid=7, pods=brokers)
+        nodes = [f"n{rank}" for rank in range(brokers)]
+        allocation = an_allocation(nodes, states=[SlotState.TAKEN] * brokers, pods=uids)
+        ledger = RecordingLedger((row, allocation))
+        victims_of = PossibleVictims(EPOCH, {row.queue: Discipline()}, shown)
+        elastic = ElasticVictims(ledger, shown, victims_of)
+        candidate = victims_of.candidate(row, allocation)
+        assert len(elastic.parts([candidate])) == brokers - 1
+        return lambda: elastic.parts([candidate])
+
+    assert_linear(prepare)
+
+
+def test_nothing_before_the_last_slot_ends_as_that_stays() -> None:
+    """A Job is known by its slots: three of four brokers were matched alone."""
+    shown = ShownPods()
+    shown.least["brokers"] = 2
+    shown.in_order.add("brokers")
+    row = a_workload("brokers", uid="brokers", state=State.RUNNING, jobid=7, pods=4)
+    ledger = RecordingLedger((row, allocation := an_allocation(["n3"], pods=["b3"])))
+    shown.further["brokers"] = ["b0", "b1", "b2"]
+    shown.pods["brokers"] = dict.fromkeys(["b0", "b1", "b2", "b3"], EPOCH)
+    for number, uid in enumerate(shown.further["brokers"]):
+        pod = a_workload(uid, uid=uid, kind="Pod", state=State.RUNNING, jobid=8 + number)
+        ledger.put(pod, an_allocation([f"n{number}"], jobid=8 + number, pods=[uid]))
+    victims_of = PossibleVictims(EPOCH, {row.queue: Discipline()}, shown)
+    elastic = ElasticVictims(ledger, shown, victims_of)
+    assert elastic.parts([victims_of.candidate(row, allocation)]) == []
