@@ -4,7 +4,8 @@ other projects, from the objects that say their size (`fluxqueue.queue.model.shr
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
 
 from fluxqueue.api.pods import Pod
 from fluxqueue.queue.cluster.caches import Caches
@@ -23,6 +24,8 @@ class Floors:
 
     def __init__(self, caches: Caches) -> None:
         self._caches = caches
+        self._leasts: tuple[Any, Mapping[str, int]] = None, {}
+        """The object that was read last: the pods of a gang are read one after the other."""
 
     def of_pod(self, pod: Pod) -> Floor | None:
         """Return the floor of a pod; None if its owner goes on only with all."""
@@ -33,9 +36,13 @@ class Floors:
             return None
         source = source_named(key.source)
         obj = self._caches.gang_object(source, key, [pod]).obj
-        if obj is None or not source.belongs_to(pod, obj) or not (least := source.least_of(pod, obj)):
+        if obj is None or not source.belongs_to(pod, obj):
             return None
-        return Floor(ReplicaOwner(key.namespace, source.kind, key.name), least, source.role_of(pod))
+        if self._leasts[0] is not obj:
+            self._leasts = obj, source.leasts_of(obj)
+        role = source.role_of(pod)
+        least = self._leasts[1].get(role, 0)
+        return Floor(ReplicaOwner(key.namespace, source.kind, key.name), least, role) if least else None
 
     def alike(self, pod: Pod, floor: Floor) -> list[Pod]:
         """Return the pods, of any phase, of which so many are to run as the floor of one of them says."""
@@ -52,8 +59,10 @@ class Floors:
         found = ((pod, self.of_pod(pod)) for pod in pods)
         return {pod.metadata.uid: floor for pod, floor in found if floor is not None}
 
-    def spare(self, leaving: Iterable[Pod]) -> list[Pod]:
-        """Return those of some pods that may end while as many others run as their floors say."""
+    def spare(self, leaving: Iterable[Pod], ends: Callable[[Pod], bool]) -> list[Pod]:
+        """Return those of some pods that may end while as many others run as their floors say;
+        others that end in any case do not count.
+        """
         left: dict[tuple[ReplicaOwner, str], int] = {}
         chosen: list[Pod] = []
         for pod in leaving:
@@ -61,7 +70,8 @@ class Floors:
                 chosen.append(pod)
                 continue
             if floor.key not in left:
-                left[floor.key] = sum(map(self.runs, self.alike(pod, floor))) - floor.least
+                others = self.alike(pod, floor)
+                left[floor.key] = sum(self.runs(each) and not ends(each) for each in others) - floor.least
             if left[floor.key] > 0:
                 left[floor.key] -= 1
                 chosen.append(pod)

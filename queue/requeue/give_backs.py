@@ -102,7 +102,7 @@ class GiveBacks:
             await tell_pods(self._api, self._pods_in(allocation, leaving - due), given_back_until(workload))
         ending = self._pods_in(allocation, leaving & due)
         if workload.release_mode is ReleaseMode.GROUP:
-            await self._disruptions.disrupt(workload.id, self._floors.spare(ending))
+            await self._disruptions.disrupt(workload.id, self._floors.spare(ending, self._ends_alone))
         else:
             for pod in self._that_may_end(workload, ending):
                 await self._end(pod)
@@ -132,9 +132,9 @@ class GiveBacks:
         return [*anyway, *[pod for pod in leaving if pod not in anyway][: max(most, 0)]]
 
     def _ends_alone(self, pod: Pod) -> bool:
-        """True for a pod by which the Job grew, and that is preempted itself."""
-        grown = self._ledger.by_uid(pod.metadata.uid)
-        return grown is not None and grown.evicting
+        """True for a pod that was matched alone, and that is preempted itself."""
+        alone = self._ledger.by_uid(pod.metadata.uid)
+        return alone is not None and alone.evicting
 
     async def _end(self, pod: Pod) -> None:
         where = f"{pod.metadata.namespace}/{pod.metadata.name}"

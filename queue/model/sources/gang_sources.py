@@ -12,7 +12,7 @@ source names the resource, and the struct with the few fields that are read. The
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
@@ -129,8 +129,8 @@ def _never(_job: Job) -> str | None:
     return None
 
 
-def _all_of_them(_pod: Pod, _obj: Any) -> int:
-    return 0
+def _all_of_them(_obj: Any) -> Mapping[str, int]:
+    return {}
 
 
 @dataclass(frozen=True, slots=True)
@@ -164,9 +164,9 @@ class GangSource:
         Returns the name of the gang of a Job whose own controller resumes it, or None.
     counts_succeeded
         True if a pod that succeeded counts as started.
-    least_of
-        Returns with how few pods of a pod's role its object goes on, from the pod and the object;
-        0 if only with all.
+    leasts_of
+        Returns with how few pods of each role an object goes on, from the object;
+        of a role that is missing, or 0, only with all.
     """
 
     name: str
@@ -182,7 +182,7 @@ class GangSource:
     optional: bool = False
     job_of: Callable[[Job], str | None] = _never
     counts_succeeded: bool = True
-    least_of: Callable[[Pod, Any], int] = _all_of_them
+    leasts_of: Callable[[Any], Mapping[str, int]] = _all_of_them
 
     @property
     def resumes_jobs(self) -> bool:

@@ -7,7 +7,7 @@ RayClusters; the Job that submits a RayJob's work to its cluster is an ordinary 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from fluxqueue.api.bounds import max_pods
 from fluxqueue.api.jobs import Job
@@ -76,17 +76,15 @@ def _read(_pods: Sequence[Pod], cluster: _RayCluster) -> Gang:
     return Gang(limited(roles, None, ""), active=not (spec.suspend or cluster.metadata.deletion_timestamp))
 
 
-def _least_of(pod: Pod, cluster: _RayCluster) -> int:
-    """Return with how few pods a worker group goes on: its ``minReplicas``.
+def _leasts_of(cluster: _RayCluster) -> Mapping[str, int]:
+    """Return with how few pods each worker group goes on: its ``minReplicas``.
     One whose replicas are several pods each goes on with all.
     """
-    groups = (
-        each
-        for each in cluster.spec.worker_group_specs or ()
-        if _role_of(pod) == _worker_role(each.group_name)
-    )
-    group = next(groups, _WorkerGroup())
-    return max(group.min_replicas or 0, 0) if (group.num_of_hosts or 1) == 1 else 0
+    return {
+        _worker_role(group.group_name): max(group.min_replicas or 0, 0)
+        for group in cluster.spec.worker_group_specs or ()
+        if (group.num_of_hosts or 1) == 1
+    }
 
 
 def _workers(group: _WorkerGroup, path: str, *, autoscaled: bool) -> int:
@@ -114,6 +112,6 @@ RAY_CLUSTERS = GangSource(
     read=_read,
     controllers=frozenset({(_GROUP, _KIND)}),
     role_of=_role_of,
-    least_of=_least_of,
+    leasts_of=_leasts_of,
     resource=Resource(_GROUP, "rayclusters", _KIND, ("v1",), _RayCluster),
 )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -10,6 +11,7 @@ from support.controller_bench import managed_caches
 from support.gang_builders import read_object
 from support.memory_api import MemoryApi
 from support.queue_builders import a_workload
+from support.work_counts import assert_linear
 
 from fluxqueue.api.pods import Pod
 from fluxqueue.queue.cluster.caches import Caches
@@ -59,8 +61,32 @@ def test_workers_have_the_floor_of_their_group_and_the_head_has_none(caches: Cac
 
 
 def test_as_many_keep_running_as_the_floor_says(caches: Caches) -> None:
-    ends = Floors(caches).spare([named(caches, name) for name in ("a", "b", "c")])
+    ends = Floors(caches).spare([named(caches, name) for name in ("a", "b", "c")], lambda _pod: False)
     assert [pod.metadata.name for pod in ends] == ["a", "c"], "c does not run"
+
+
+def test_what_ends_in_any_case_does_not_keep_the_others_going(caches: Caches) -> None:
+    assert Floors(caches).spare([named(caches, "a")], lambda pod: pod.metadata.name == "b") == []
+
+
+def test_a_gang_of_many_worker_groups_is_read_in_proportion_to_its_pods(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    gang = a_workload("ray", kind="RayCluster", api_version="ray.io/v1", release_mode=ReleaseMode.GROUP)
+
+    def prepare(groups: int) -> Callable[[], object]:
+        server = MemoryApi()
+        caches = managed_caches(server)
+        for number in range(groups):
+            pod = ray_pod(f"p{number}").label("ray.io/group", f"g{number}")
+            server.put("pods", pod.build())
+        specs = [{"groupName": f"g{number}", "minReplicas": 1} for number in range(groups)]
+        obj = read_object(RAY_CLUSTERS, {"workerGroupSpecs": specs}, name="ray")
+        monkeypatch.setattr(caches.gang_objects, "find", lambda *_of: Lookup(Readable.YES, obj))
+        assert len(Floors(caches).of_gang(gang)) == groups
+        return lambda: Floors(caches).of_gang(gang)
+
+    assert_linear(prepare)
 
 
 def test_of_an_unknown_object_no_pod_has_a_floor(caches: Caches, monkeypatch: pytest.MonkeyPatch) -> None:
