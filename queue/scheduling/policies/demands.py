@@ -23,8 +23,9 @@ import orjson
 
 from fluxqueue.fluxion.match.jobspec import SLOT
 from fluxqueue.fluxion.match.levels import GROUP, PREFERRED
-from fluxqueue.queue.model.jobspecs import MIN_PODS
-from fluxqueue.queue.model.moldable import started_pods
+from fluxqueue.queue.model.given_back import given_ranks
+from fluxqueue.queue.model.jobspecs import MIN_PODS, slots_in
+from fluxqueue.queue.model.moldable import is_moldable, started_pods
 from fluxqueue.queue.model.records import Workload
 from fluxqueue.queue.model.remembered import remembered
 
@@ -186,15 +187,20 @@ known_amounts = remembered(16_384)(amounts_of)
 
 
 def held_amounts(workload: Workload) -> Mapping[str, int]:
-    """Return what a workload requests with the pods that it was started with,
+    """Return what a workload requests with the pods that it was started with and did not give back,
     or with all of them while it waits.
     """
     amounts, pods = known_amounts(workload.jobspec), started_pods(workload)
-    return (
-        amounts
-        if pods == workload.pods
-        else {kind: amount * pods // workload.pods for kind, amount in amounts.items()}
-    )
+    if pods == workload.pods or not amounts:
+        return amounts
+    if is_moldable(workload):  # its pods are alike
+        return {kind: amount * pods // workload.pods for kind, amount in amounts.items()}
+    left, first, given = Counter(amounts), 0, given_ranks(workload)
+    for _, count, members in slots_in(workload.jobspec):
+        gone = sum(first <= rank < first + count for rank in given)
+        left.subtract({kind: amount * gone for kind, amount in members.items()})
+        first += count
+    return left
 
 
 def _add(amounts: Counter[str], resource: Mapping[str, Any], times: int) -> None:

@@ -7,10 +7,13 @@ from decimal import Decimal
 from typing import Any
 
 import pytest
+from support.queue_builders import EPOCH, a_workload
 
+from fluxqueue.api.fluxjobs import State
 from fluxqueue.api.topology import TopologyRequest
 from fluxqueue.queue.model.jobspecs import PlacementRules, SizedPods, jobspec_of
-from fluxqueue.queue.scheduling.policies.demands import demand_of
+from fluxqueue.queue.model.records import FluxionJobId, GivenBack, ReleaseMode, RequeueState
+from fluxqueue.queue.scheduling.policies.demands import amounts_of, demand_of, held_amounts
 
 
 def request(count: int, nodes: int, first: str = "node-0") -> str:
@@ -94,3 +97,21 @@ def test_other_nodes_other_resources_or_a_node_for_each_are_another_group() -> N
 def test_a_family_is_alone_where_more_may_fit_and_less_does_not(alone: str) -> None:
     demand = demand_of(alone)
     assert (demand.group, demand.amounts) == ("", ())
+
+
+def test_a_gang_holds_what_its_slots_request_that_it_did_not_give_back() -> None:
+    """Six of the eight small pods are given back, and none of the two large ones."""
+    sizes = [SizedPods({"cpu": Decimal(1)}, 8), SizedPods({"cpu": Decimal(8)}, 2)]
+    jobspec = jobspec_of("default/ray", sizes, duration_s=60)
+    given = GivenBack(jobid=FluxionJobId(7), ranks=tuple(range(2, 8)), stop_at=EPOCH, message="")
+    gang = a_workload(
+        kind="RayCluster",
+        release_mode=ReleaseMode.GROUP,
+        state=State.RUNNING,
+        jobid=7,
+        jobspec=jobspec,
+        pods=10,
+        requeue_state=RequeueState(given_back=given),
+    )
+    left = [SizedPods({"cpu": Decimal(1)}, 2), SizedPods({"cpu": Decimal(8)}, 2)]
+    assert held_amounts(gang) == amounts_of(jobspec_of("default/ray", left, duration_s=60))
