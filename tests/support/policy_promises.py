@@ -18,6 +18,7 @@ PAGES = (
     "preemption.md",
     "consolidation.md",
     "elastic.md",
+    "shrinking.md",
     "estimates.md",
     "simulator.md",
     "reference/invalid-input.md",
@@ -51,8 +52,11 @@ _STATUS, _REVIEWS = "unit/queue/status/test_fluxjob_status.py", "unit/webhook/te
 _PLANS, _EDITS, _BAD = f"{_E2E}/test_better_plans.py", f"{_E2E}/test_edits.py", f"{_E2E}/test_bad_input.py"
 _SMALLER, _GRACE = f"{_E2E}/test_moldable_jobs.py", f"{_E2E}/test_preemption.py"
 _SHRINKING, _SHRUNK = f"{_SCHEDULING}/test_shrinking.py", f"{_E2E}/test_shrinking.py"
-_FLOORS = f"{_SCHEDULING}/test_floors.py"
+_FLOORS, _LAST = f"{_SCHEDULING}/test_floors.py", f"{_SCHEDULING}/test_last_first.py"
+_GIVE_BACKS, _RAY = f"{_REQUEUE}/test_give_backs.py", "unit/queue/model/sources/test_rayclusters.py"
 _CLUSTER_VICTIMS = "unit/queue/cluster/test_victims.py"
+_CONSOLIDATION = f"{_SCHEDULING}/test_consolidation.py"
+_SIZES = "unit/api/test_moldable.py"
 _FLUXJOBS, _CRDS = "integration/chart/test_fluxjobs.py", "unit/chart/test_crds.py"
 
 _MOVES, _MOVES_SIMULATED = (
@@ -78,6 +82,7 @@ NO_PROMISES = (
     "| reason |",
     "| victim |",
     "| what |",
+    "| kind |",
     "| limits of |",
     "| a queue, and each",
     "| an [account](accounts.md), all",
@@ -100,6 +105,7 @@ NO_PROMISES = (
     "- It does not know what a restart costs",
     "- It does not weigh what other work waits",
     "- Work that does not restart where it was",
+    "- A worker that is given back is lost for Ray",
 )
 """Headings of tables, and words around the promises."""
 
@@ -712,7 +718,7 @@ PROMISES: Mapping[str, tuple[str, ...]] = {
         f"{_SMALLER}::test_what_cannot_be_moldable_is_refused_with_one_sentence",
     ),
     "| `fluxqueue/min-pods` on a pod template": (
-        f"{_MIN_PODS}::test_a_pod_waits_with_a_sentence_if_its_floor_cannot_be",
+        f"{_SIZES}::test_other_pods_cannot_have_a_floor",
         "unit/webhook/test_pods.py::test_a_floor_that_cannot_be_is_refused_or_told_to_its_controller",
         f"{_SHRUNK}::test_a_floor_that_is_no_number_keeps_pods_waiting_with_one_sentence",
     ),
@@ -787,5 +793,77 @@ PROMISES: Mapping[str, tuple[str, ...]] = {
         f"{_FORECASTS}::test_work_starts_as_its_budget_allows_and_goes_on_in_the_next_period",
         f"{_FORECASTS}::test_work_below_an_unknown_level_is_left_out_with_the_remedy",
         f"{_E2E}/test_forecasts.py::test_the_simulator_and_the_queue_give_the_same_times",
+    ),
+    "Work that says with how few pods it goes on": (
+        f"{_SHRINKING}::test_pods_are_given_back_before_a_younger_job_of_lower_priority_is_evicted",
+        f"{_CONSOLIDATION}::test_an_elastic_job_gives_a_pod_back_if_that_lets_wider_work_start",
+    ),
+    "| Indexed Job whose pods run together": (
+        f"{_SHRUNK}::test_a_job_gives_pods_back_goes_on_and_grows_again",
+    ),
+    "| [MiniCluster](minicluster.md)": (
+        f"{_SHRUNK}::test_a_minicluster_gives_its_highest_ranks_back_and_grows_again",
+    ),
+    "| Deployment, ReplicaSet": (
+        f"{_SHRUNK}::test_a_deployment_gives_pods_above_its_floor_back_and_grows_again",
+    ),
+    "| StatefulSet": (f"{_SHRUNK}::test_a_statefulset_gives_its_highest_ordinals_back_and_grows_again",),
+    "| worker group of a [RayCluster]": (
+        f"{_SHRUNK}::test_a_raycluster_gives_workers_back_and_grows_again",
+        f"{_FLOORS}::test_a_gang_gives_workers_above_their_floor_back_and_never_its_head",
+    ),
+    "| everything else": (f"{_MOLDABLE}::test_work_that_needs_all_its_pods_is_not_moldable",),
+    "*In its turn*": (
+        f"{_SHRUNK}::test_a_minicluster_gives_its_highest_ranks_back_and_grows_again",
+        f"{_SHRUNK}::test_a_raycluster_gives_workers_back_and_grows_again",
+    ),
+    "- **Exactly the pods on the nodes that are needed end**": (
+        f"{_SHRINKING}::test_a_job_gives_back_as_few_pods_as_the_other_needs_and_goes_on",
+        f"{_SHRINKING}::test_the_pods_that_lose_least_end",
+    ),
+    "- **Where only the last pods can go**": (
+        f"{_LAST}::test_all_after_a_pod_go_with_it_where_only_its_node_helps",
+        f"{_LAST}::test_ordinals_end_from_the_last_one_on",
+    ),
+    "- **The least is kept.**": (
+        f"{_GIVE_BACKS}::test_a_job_of_which_other_pods_failed_meanwhile_keeps_its_least",
+        f"{_GIVE_BACKS}::test_workers_of_a_gang_are_evicted_and_as_many_stay_as_their_group_needs",
+        f"{_CLUSTER_VICTIMS}::test_a_pod_on_a_lost_node_is_none_by_which_a_job_goes_on",
+    ),
+    "- **Grace and notice**": (
+        f"{_SHRINKING}::test_the_grace_and_the_minimum_run_time_hold_for_pods_too",
+        f"{_FLOORS}::test_pods_go_on_together_if_nobody_needs_their_nodes_any_more",
+    ),
+    "- **Budgets.**": (
+        f"{_GIVE_BACKS}::test_the_pod_of_a_slot_that_is_given_back_ends_and_counts_as_no_failure",
+        f"{_FLOORS}::test_no_more_end_than_their_budget_allows",
+    ),
+    "- **Time.**": (f"{_MOLDABLE}::test_work_with_fewer_pods_takes_longer",),
+    "- **A crash** between two effects": (
+        f"{_SHRUNK}::test_a_queue_that_is_killed_between_two_effects_ends_the_same_pods",
+    ),
+    "- **If this does not suffice**": (
+        f"{_FLOORS}::test_a_gang_that_has_no_more_workers_to_spare_is_evicted_as_a_whole",
+        f"{_FLOORS}::test_what_can_be_spared_counts_beside_what_is_evicted",
+    ),
+    "State `minSize` below `size`": (
+        f"{_GIVE_BACKS}::test_of_a_minicluster_the_highest_ranks_end_and_its_smallest_size_stays",
+        f"{_SHRUNK}::test_a_minicluster_gives_its_highest_ranks_back_and_grows_again",
+    ),
+    "With `podManagementPolicy: OrderedReady`": (
+        f"{_SHRUNK}::test_a_statefulset_gives_its_highest_ordinals_back_and_grows_again",
+    ),
+    "`fluxqueue/min-pods` is for pods": (f"{_SIZES}::test_other_pods_cannot_have_a_floor",),
+    "- `minReplicas` counts from 1": (f"{_RAY}::test_a_worker_group_goes_on_with_its_smallest_number",),
+    "- **With Ray's autoscaler**": (
+        f"{_RAY}::test_with_the_autoscaler_only_the_smallest_number_starts_with_the_head",
+        f"{_SHRUNK}::test_a_raycluster_gives_workers_back_and_grows_again",
+    ),
+    "- No further right is needed": (f"{_SHRUNK}::test_a_raycluster_gives_workers_back_and_grows_again",),
+    "- **Elastic PyTorchJobs.**": (f"{_CLUSTER_VICTIMS}::test_what_is_suspended_is_asked_no_budget",),
+    "- **Elastic Indexed Jobs**": (f"{_MOLDABLE}::test_work_that_needs_all_its_pods_is_not_moldable",),
+    "- **Gangs of Deployments and StatefulSets**": (
+        f"{_SIZES}::test_other_pods_cannot_have_a_floor",
+        f"{_KINDS}::test_a_gang_of_a_statefulset_makes_room_and_comes_back_as_one",
     ),
 }
