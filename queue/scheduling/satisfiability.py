@@ -16,7 +16,6 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from itertools import zip_longest
 from operator import le
 from typing import TypeVar
 
@@ -244,4 +243,9 @@ def in_namespace_turns(items: Iterable[_T], namespace: Callable[[_T], str]) -> l
     by_namespace: dict[str, list[_T]] = {}
     for each in items:
         by_namespace.setdefault(namespace(each), []).append(each)
-    return [each for turn in zip_longest(*by_namespace.values()) for each in turn if each is not None]
+    left, found, turn = list(by_namespace.values()), list[_T](), 0
+    while left:
+        found += [each[turn] for each in left]
+        turn += 1
+        left = [each for each in left if len(each) > turn]
+    return found

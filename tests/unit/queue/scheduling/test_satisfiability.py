@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
+from operator import itemgetter
 
 import pytest
 from support.matcher_questions import MatcherQuestions
 from support.queue_bench import Bench, a_machine, a_node, job
+from support.work_counts import assert_linear
 
 from fluxqueue.api.fluxjobs import Reason
 from fluxqueue.queue.model.changes import ReasonChange
 from fluxqueue.queue.model.records import WorkloadId
 from fluxqueue.queue.scheduling import satisfiability
 from fluxqueue.queue.scheduling.node_shapes import NodeShapes
-from fluxqueue.queue.scheduling.satisfiability import SatisfiabilityCache
+from fluxqueue.queue.scheduling.satisfiability import SatisfiabilityCache, in_namespace_turns
 
 
 @pytest.fixture
@@ -135,3 +137,19 @@ class SlowClock:
     def perf_counter(self) -> float:
         self._now_s += 1.0
         return self._now_s
+
+
+def test_turns_of_namespaces_take_as_long_as_there_is_work_in_them() -> None:
+    """One namespace of very much work among very many of little took the product of both."""
+
+    def turns(number: int) -> Callable[[], object]:
+        items = [*(("much", each) for each in range(number)), *((f"a-{each}", 0) for each in range(number))]
+        return lambda: in_namespace_turns(items, itemgetter(0))
+
+    assert_linear(turns)
+
+
+def test_each_namespace_has_its_turn_in_the_order_of_its_work() -> None:
+    items = [("a", 1), ("a", 2), ("b", 3), ("a", 4), ("c", 5), ("b", 6)]
+    found = [number for _, number in in_namespace_turns(items, itemgetter(0))]
+    assert found == [1, 3, 5, 2, 6, 4]
