@@ -29,7 +29,7 @@ from fluxqueue.api.graphnames import POD_SLOTS
 from fluxqueue.api.nodes import Node
 from fluxqueue.api.pods import Pod, PodSpec, Toleration
 from fluxqueue.api.quantities import InvalidQuantity, parse_quantity
-from fluxqueue.api.requests import InvalidRequest, pod_requests, sum_requests
+from fluxqueue.api.requests import InvalidRequest, pod_requests, pod_usage, sum_requests
 from fluxqueue.api.taints import PRESSURES
 from fluxqueue.fluxion.graph.constraints import Constraint, NodeSubject, read_constraint
 from fluxqueue.fluxion.graph.nodes import graph_node
@@ -89,7 +89,7 @@ def daemonset_requests(
     used
         What all other pods use.
     """
-    bound = sum_requests(_request(pod.spec) for pod in standing)
+    bound = sum_requests(_usage(pod) for pod in standing)
     capped = False
     for resource, amount in sum_requests(_request(spec) for spec in coming).items():
         free = max(
@@ -191,6 +191,15 @@ def _fits(spec: PodSpec, node: Node) -> bool:
         return all(amount <= _allocatable(node, resource) for resource, amount in pod_requests(spec).items())
     except InvalidRequest:
         return False
+
+
+def _usage(pod: Pod) -> dict[str, Decimal]:
+    """Return what a bound pod requests, or has while it is resized in place, as the scheduler counts it."""
+    try:
+        pod_requests(pod.spec)
+    except InvalidRequest:
+        return dict(_ONE)
+    return {**pod_usage(pod), **_ONE}
 
 
 def _request(spec: PodSpec) -> dict[str, Decimal]:

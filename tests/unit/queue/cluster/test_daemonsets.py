@@ -120,6 +120,17 @@ def test_what_is_bound_takes_what_it_asks_and_not_what_its_template_says() -> No
     assert claim("4", [bound("p", "a", cpu="2500m")]).amounts == {"cpu": Decimal("2.5"), "pods": Decimal(1)}
 
 
+def test_what_is_resized_in_place_takes_what_its_node_says_it_has() -> None:
+    builder = make_pod("p").cpu("1").on_node("n1").phase("Running")
+    status = {
+        "name": builder.build()["spec"]["containers"][0]["name"],
+        "resources": {"requests": {"cpu": "3"}},
+        "allocatedResources": {"cpu": "3"},
+    }
+    lowered = a_pod(builder.with_("status.containerStatuses", [status]), uid="p")
+    assert claim("4", [lowered]).amounts == {"cpu": Decimal(3), "pods": Decimal(1)}
+
+
 def test_one_pod_stands_for_its_daemonset_the_newest_and_none_that_only_names_it() -> None:
     daemonsets = those(daemonset("a"))
     old, new = (
