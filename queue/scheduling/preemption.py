@@ -288,9 +288,10 @@ class Preemptor:
                     guaranteed_to,
                     frozenset(each.workload for each in could_be.elastic),
                 )
-                if (attempt.key not in self._failed or context.capacity_changed) and (
-                    victims := await self._choose(attempt, could_be, standing, elastic)
-                ):
+                victims: Victims = ()
+                if attempt.key not in self._failed or context.capacity_changed:
+                    victims = await self._choose(attempt, could_be, standing, elastic)
+                if victims and not await self._trials.in_vain(attempt, elastic.gone(victims), standing):
                     self._why_not.keep(in_vain)
                     return await self._preempt_for(attempt, victims, who, standing)
                 failed.append(attempt.key)
@@ -474,14 +475,12 @@ class Preemptor:
     async def _preempt_for(
         self, attempt: Attempt, victims: Sequence[PreemptionCandidate], who: _Rules, standing: Standing
     ) -> bool:
-        """Evict the victims, or have them give pods back, unless the workload would start without that, or
-        would not start even then; return True if anything changed.
+        """Evict the victims, or have them give pods back, unless the workload would start without that;
+        return True if anything changed.
         """
-        first, elastic, trials = attempt.workload, who.elastic, self._trials
-        if await trials.nodes(attempt, NOTHING_GONE, standing) or await trials.in_vain(
-            attempt, elastic.gone(victims), standing
-        ):
+        if await self._trials.nodes(attempt, NOTHING_GONE, standing):
             return await self._withdraw(who.abandoned)
+        first, elastic = attempt.workload, who.elastic
         given, evictions = elastic.given_back(attempt, victims)
         log.info(
             "workload.preempting",

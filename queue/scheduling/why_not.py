@@ -151,6 +151,8 @@ class WhyNot:
             return Gone([*anyway, *(pairs[each.workload][1] for each in victims)])
 
         needed = await trials.choose(search, attempt, standing, gone)
+        if needed and await trials.in_vain(attempt, gone(needed), standing):
+            needed = ()  # it would not start even then
         told = self._told[attempt.workload.id] = _Told(self._ledger.clock(), attempt.key)
         words: dict[str, None] = {}
         for workload, allocation in (pairs[each.workload] for each in needed[:_MOST_NAMED]):

@@ -7,7 +7,7 @@ from typing import Any, cast
 
 import msgspec
 import pytest
-from support.builders import JobBuilder, make_job
+from support.builders import JobBuilder, Json, make_job
 from support.queue_bench import Bench, a_machine, a_node
 from support.queue_builders import a_job, around
 
@@ -39,20 +39,34 @@ async def bench(caches: Caches) -> AsyncIterator[Bench]:
 
 
 async def submit(
-    bench: Bench, caches: Caches, name: str, pods: int, apart_from: str = "", **term_fields: Any
+    bench: Bench,
+    caches: Caches,
+    name: str,
+    pods: int,
+    apart_from: str = "",
+    *,
+    app: str = "",
+    cpu: str = "1",
+    priority: int = 0,
+    affinity: Json | None = None,
+    **term_fields: Any,
 ) -> None:
     """Submit a Job of pods with the label ``app=NAME``, which may keep off nodes of another app."""
-    builder: JobBuilder = make_job(name).namespace("default").indexed(pods).cpu("1").suspended()
+    builder: JobBuilder = make_job(name).namespace("default").indexed(pods).cpu(cpu).suspended()
     builder = builder.annotation("fluxqueue/suspended-by", "webhook").with_(
-        "spec.template.metadata.labels", {"app": name}
+        "spec.template.metadata.labels", {"app": app or name}
     )
+    if priority:
+        builder = builder.annotation("fluxqueue/priority", str(priority))
     if apart_from:
         term = {
             "labelSelector": {"matchLabels": {"app": apart_from}},
             "topologyKey": "kubernetes.io/hostname",
             **term_fields,
         }
-        builder = builder.with_("spec.template.spec.affinity", {"podAntiAffinity": {REQUIRED: [term]}})
+        affinity = {"podAntiAffinity": {REQUIRED: [term]}}
+    if affinity is not None:
+        builder = builder.with_("spec.template.spec.affinity", affinity)
     found = a_job(builder, uid=name)
     caches.jobs.apply(found)
     described = describe_job(found, around())
@@ -122,21 +136,31 @@ async def test_what_work_has_to_be_near_is_not_preempted_for_it(
     await bench.ledger.mark_released([row.jobid for row in rows if row.jobid is not None])
     await bench.ledger.mark_started([row.id for row in rows])
     near = {"labelSelector": {"matchLabels": {"app": "db"}}, "topologyKey": "kubernetes.io/hostname"}
-    urgent = (
-        make_job("urgent")
-        .namespace("default")
-        .indexed(1)
-        .cpu("8" if alone else "4")
-        .suspended()
-        .annotation("fluxqueue/suspended-by", "webhook")
-        .annotation("fluxqueue/priority", "10")
-        .with_("spec.template.spec.affinity", {"podAffinity": {REQUIRED: [near]}})
+    cpu = "8" if alone else "4"
+    await submit(
+        bench, caches, "urgent", 1, cpu=cpu, priority=10, affinity={"podAffinity": {REQUIRED: [near]}}
     )
-    found = a_job(urgent, uid="urgent")
-    caches.jobs.apply(found)
-    described = describe_job(found, around())
-    assert described is not None
-    await bench.submit(described)
     await bench.cycle()
     stopped = [name for name in ("db", "other") if bench.row(name).state is State.DRAINING]
     assert stopped == ([] if alone else ["other"])
+
+
+async def test_work_for_which_preemption_would_be_in_vain_keeps_none_from_others(
+    bench: Bench, caches: Caches
+) -> None:
+    """All pods that the first has to be near would have to go for it. The next needs one of them to go."""
+    bench.preemption = Preemption.LOWER_PRIORITY
+    caches.nodes.replace([a_node("n0")])
+    await submit(bench, caches, "db", 4)
+    await submit(bench, caches, "db-too", 4, app="db")
+    await bench.cycle()
+    rows = [bench.row(name) for name in ("db", "db-too")]
+    await bench.ledger.mark_released([row.jobid for row in rows if row.jobid is not None])
+    await bench.ledger.mark_started([row.id for row in rows])
+    near = {"labelSelector": {"matchLabels": {"app": "db"}}, "topologyKey": "kubernetes.io/hostname"}
+    await submit(bench, caches, "near", 1, cpu="8", priority=10, affinity={"podAffinity": {REQUIRED: [near]}})
+    await submit(bench, caches, "next", 1, cpu="4", priority=9)
+    for _ in range(3):
+        await bench.cycle()
+    states = [bench.row(name).state for name in ("db", "db-too")]
+    assert states.count(State.DRAINING) == 1
