@@ -114,7 +114,7 @@ def consequences(job: FluxJob) -> dict[str, str]:
         "hold": "It does not start until it is released.",
         "release": "It may start as soon as nodes are free.",
         "prioritize": "What has a higher priority starts first; others may start later.",
-        "move": "The limits and the order of the other queue count; it waits behind what is there.",
+        "move": "The limits and the policy of the other queue count; it keeps its submit time there.",
         "cancel": f"It ends now: {pods} stopped, and what it has done so far may be lost."
         if runs
         else "It leaves the queue and never starts.",

@@ -55,8 +55,24 @@ async def test_verbs_say_what_they_do_before_they_do_it() -> None:
     text = await html(stage, BLUE, MAY)
     assert 'id="hold" aria-describedby="hold-does"' in text
     assert "It leaves the queue and never starts." in text
+    assert "it keeps its submit time there." in text
     stage.show(job("wrf", version=2, state="Running", spec={"pods": 4}))
     assert "It ends now: its 4 pods are stopped" in await html(stage, BLUE, MAY)
+
+
+async def test_logs_are_linked_from_wherever_the_page_is_shown() -> None:
+    stage = Stage()
+    shown = job("wrf", state="Running", nodes="node-1")
+    stage.show(shown)
+    labels = {"batch.kubernetes.io/controller-uid": shown.spec.object_ref.uid}
+    pod = {
+        "metadata": {"name": "wrf-0", "namespace": "blue", "labels": labels},
+        "spec": {"nodeName": "node-1", "containers": [{"name": "main"}]},
+        "status": {"phase": "Running"},
+    }
+    stage.api.objects[PODS.path("blue")] = {"items": [pod]}
+    text = await html(stage, BLUE)
+    assert f'href="/jobs/blue/{shown.metadata.name}?pod=wrf-0#log"' in text
 
 
 async def test_work_that_runs_has_its_cost_so_far() -> None:
