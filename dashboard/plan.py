@@ -242,7 +242,8 @@ class _Waits:
         names = [each.label for each in found[:_NAMED]]
         more = f" and {len(found) - _NAMED} more" if len(found) > _NAMED else ""
         verb = "ends" if len(found) == 1 else "end"
-        words = f"{bar.words}, when {', '.join(names)}{more} {verb}"
+        when = "when" if span.begin - self._ends[last - 1] <= _AT_ONCE else "after"
+        words = f"{bar.words}, {when} {', '.join(names)}{more} {verb}"
         return replace(bar, words=words, waits=tuple(each.key for each in found))
 
 

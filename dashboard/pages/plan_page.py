@@ -7,7 +7,7 @@ the links around the chart and what is dragged over it (`static/plan.js`) lead t
 from __future__ import annotations
 
 from collections.abc import Mapping
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from typing import Final
 from urllib.parse import urlencode
 
@@ -47,7 +47,9 @@ def _window(parameters: Mapping[str, str], now: datetime) -> tuple[datetime, dat
     begin, end = instant(parameters.get("from")), instant(parameters.get("to"))
     if begin is None or end is None or not _SHORTEST_WINDOW <= end - begin <= _LONGEST_WINDOW:
         return None
-    return (begin, end) if now - _LONGEST_WINDOW <= begin and end <= now + _FARTHEST else None
+    if begin < now - _LONGEST_WINDOW or end > now + _FARTHEST:
+        return None
+    return begin.astimezone(UTC), end.astimezone(UTC)
 
 
 def _make(

@@ -215,4 +215,4 @@ def test_waiting_work_waits_for_what_ends_where_it_starts() -> None:
     }
     words = {lane.label: lane.bars[0].words for lane in found.lanes}
     assert words["job/at-once"].endswith("for 5m, when job/second, job/first end")
-    assert words["job/later"].endswith(", when job/at-once ends")
+    assert words["job/later"].endswith(", after job/at-once ends")

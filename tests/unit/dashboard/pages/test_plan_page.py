@@ -110,6 +110,15 @@ async def test_the_part_of_time_is_in_the_address_and_links_lead_to_others() -> 
     assert 'id="zoom-reset"' not in await html(stage, LISTS_ALL, by="work")
 
 
+async def test_a_part_of_time_of_another_zone_has_the_same_times() -> None:
+    texts = [
+        await html(Stage(), LISTS_ALL, **{"from": f"2026-03-02T{begin}", "to": f"2026-03-02T{end}"})
+        for begin, end in (("12:00:00Z", "13:00:00Z"), ("14:00:00+02:00", "15:00:00+02:00"))
+    ]
+    assert 'data-time="2026-03-02T12:30:00Z"' in texts[0]
+    assert texts[0] == texts[1]
+
+
 @pytest.mark.parametrize(
     ("begin", "end"), [(0, 59), (100, 0), (0, 32 * 86_400), (400 * 86_400, 401 * 86_400), (-40 * 86_400, 0)]
 )
