@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from fluxqueue.api.fluxjobs import FluxJob
 from fluxqueue.cli.costs import cost_text, currency_of
+from fluxqueue.cli.jobs import state_of
 from fluxqueue.dashboard.questions import NoAnswer
 from fluxqueue.dashboard.rendering import utc
 from fluxqueue.dashboard.viewers import NoApi
@@ -53,7 +54,7 @@ class Costs:
         return await self._known(site, asked, ("", *where.values()), "/report", query, _sum)
 
     async def of_job(self, site: Site, asked: Asked, job: FluxJob) -> str:
-        """Return what a job has cost until now."""
+        """Return what a job has cost until now; asked again when its state is another one."""
         ref = job.spec.object_ref
         query = {"namespace": job.metadata.namespace, "name": ref.name, "kind": ref.kind, "limit": "20"}
 
@@ -61,7 +62,8 @@ class Costs:
             rows = (row for row in _rows(answer, "jobs") if row.get("uid") == ref.uid)
             return next((text for row in rows if (text := cost_text(row))), "")
 
-        return await self._known(site, asked, (job.metadata.uid,), "/history", query, of_uid)
+        key = job.metadata.uid, state_of(job)
+        return await self._known(site, asked, key, "/history", query, of_uid)
 
     async def _known(
         self,

@@ -80,3 +80,12 @@ async def test_a_job_has_the_cost_of_its_own_record() -> None:
     site, asked, questions, _ = await scene({"jobs": rows, "currency": "EUR"}, BLUE)
     assert await site.costs.of_job(site, asked, job("wrf")) == "0.50 EUR"
     assert questions.asked[0][1] == {"namespace": "blue", "name": "wrf", "kind": "Job", "limit": "20"}
+
+
+async def test_a_job_that_has_ended_does_not_keep_its_cost_so_far() -> None:
+    answer = {"jobs": [{"uid": "uid-of-wrf", "cost": "0.5"}], "currency": "EUR"}
+    site, asked, questions, _ = await scene(answer, BLUE)
+    assert await site.costs.of_job(site, asked, job("wrf", state="Running")) == "0.50 EUR"
+    answer["jobs"] = [{"uid": "uid-of-wrf", "cost": "0.9"}]
+    assert await site.costs.of_job(site, asked, job("wrf", state="Completed")) == "0.90 EUR"
+    assert len(questions.asked) == 2
