@@ -123,7 +123,7 @@ async def find_log(api: Api, job: FluxJob, parameters: Mapping[str, str]) -> Pod
 
 
 async def tail(api: Api, log: PodLog) -> list[str]:
-    """Return the last lines.
+    """Return the last lines, fewer if they are long.
 
     Raises
     ------
@@ -131,9 +131,13 @@ async def tail(api: Api, log: PodLog) -> list[str]:
         It has not printed anything yet, or it cannot be read.
     """
     _require_started(log)
-    query = {**log.query, "limitBytes": str(_TAIL_BYTES)}
+    lines, data = TAIL, b""
     try:
-        data = await api.request("GET", log.path, query=query, most_bytes=_TAIL_BYTES)
+        # what is limited are the first bytes of the last lines: of long lines, fewer are the last
+        while lines and (not data or len(data) >= _TAIL_BYTES):
+            query = {**log.query, "tailLines": str(lines), "limitBytes": str(_TAIL_BYTES)}
+            data = await api.request("GET", log.path, query=query, most_bytes=_TAIL_BYTES)
+            lines = lines // 8 if data else 0
     except ApiError as error:
         raise _unread(log, error) from None
     return [cleaned(line) for line in data.removesuffix(b"\n").split(b"\n")] if data else []

@@ -12,17 +12,20 @@ from markupsafe import Markup
 from fluxqueue.dashboard.pages.job_page import find_job
 from fluxqueue.dashboard.pod_logs import TAIL, NoLog, PodLog, find_log, tail
 from fluxqueue.dashboard.rendering import job_link
-from fluxqueue.dashboard.site import Asked, Site, render
+from fluxqueue.dashboard.site import Asked, NoSuchPage, Site, render
 from fluxqueue.dashboard.viewers import NoApi
 
 __all__ = ["job_log"]
 
 
 async def job_log(site: Site, asked: Asked) -> Markup:
-    """Return the part of the page; empty if the address names no pod."""
+    """Return the part of the page; empty if the address names no pod, or the job has just gone."""
     if not asked.parameters.get("pod"):
         return Markup()
-    job = find_job(site, asked)
+    try:
+        job = find_job(site, asked)
+    except NoSuchPage:
+        return Markup()
     log: PodLog | None = None
     lines: Sequence[str] = ()
     problem = ""

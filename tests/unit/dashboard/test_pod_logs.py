@@ -7,7 +7,9 @@ import pytest
 from support.dashboard_site import InProcess, Stage, job
 
 from fluxqueue.dashboard import pod_logs as module
-from fluxqueue.dashboard.pod_logs import cleaned, log_events
+from fluxqueue.dashboard.pages.job_log import job_log
+from fluxqueue.dashboard.pages.job_page import find_job
+from fluxqueue.dashboard.pod_logs import cleaned, find_log, log_events, tail
 from fluxqueue.dashboard.site import Asked
 from fluxqueue.kube.errors import ApiError, Forbidden, NotFound, ServerError
 from fluxqueue.kube.kinds import PODS
@@ -185,6 +187,26 @@ async def test_without_scripts_a_page_has_the_last_lines() -> None:
     assert "2 restarts" in text
     assert f'data-log="{PAGE}/log?pod=wrf-0&amp;container=main"' in text
     assert 'id="log-text"' not in (await client.get(PAGE)).text
+
+
+async def test_of_long_lines_the_last_are_shown() -> None:
+    class Long:
+        async def request(self, *_: Any, query: dict[str, str], **__: Any) -> bytes:
+            last = [b"%d " % number + b"x" * 8_000 for number in range(500)][-int(query["tailLines"]) :]
+            return b"\n".join(last)[: int(query["limitBytes"])]
+
+    made = stage()
+    question = await asked(made)
+    log = await find_log(made.site.door.api(question.viewer), find_job(made.site, question), {"pod": "wrf-0"})
+    lines = await tail(Long(), log)  # type: ignore[arg-type]
+    assert lines[-1].startswith("499 ")
+
+
+async def test_a_job_that_goes_while_its_page_is_made_has_no_log() -> None:
+    made = stage()
+    question = await asked(made)
+    made.state.jobs.remove(job("wrf", state="Running", nodes="node-1"))
+    assert await job_log(made.site, question) == ""
 
 
 async def test_a_fast_log_is_slowed_down_and_ends(monkeypatch: pytest.MonkeyPatch) -> None:
