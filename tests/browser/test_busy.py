@@ -259,7 +259,7 @@ def test_what_a_waiting_job_waits_for_lights_up(look: Look) -> None:
     waits = (bar.get_attribute("data-waits") or "").split()
     bar.focus()
     expect(page.locator("a.lit")).to_have_count(1 + len(waits))
-    expect(bar).to_have_accessible_name(re.compile(", when job/.* ends?$"))
+    expect(bar).to_have_accessible_name(re.compile(", (when|after) job/.* ends?$"))
     page.locator("#zoom-in").focus()
     expect(page.locator(".lit")).to_have_count(0)
 
