@@ -179,8 +179,6 @@ class PreemptionTrials:
             await self._graph.fluxion.trial(requests, without=gone, parts=parts, call=self._graph.call())
         ).results
         answers, restarts = answers[: len(asked)], answers[len(asked) :]
-        if any(each.verdict is not MatchVerdict.GRANTED for each in restarts):
-            return frozenset()
         if not _within_limits(asked, answers, quotas, list(zip(victims.moved, restarts, strict=True))):
             return frozenset()
         *before, nodes = ([share.node for share in answer.shares] for answer in answers)
@@ -265,7 +263,7 @@ def _within_limits(
         quotas.remove_usage(workload.id)
     for workload, restart in moved:
         hosts = [share.node for share in restart.shares]
-        if quotas.excess(workload, hosts, restart.shares):
+        if restart.verdict is not MatchVerdict.GRANTED or quotas.excess(workload, hosts, restart.shares):
             return False
         quotas.add_usage(workload, hosts, restart.shares)
     return True
