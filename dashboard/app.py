@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncGenerator, Awaitable, Callable
+from contextlib import aclosing
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, Final
@@ -384,16 +385,18 @@ def make_app(site: Site, problem: Callable[[], str | None]) -> ASGIApp:
 
 
 class _EventStream(StreamingResponse):
-    """Server-sent events; however it ends, also before the first event, that is told."""
+    """Server-sent events; however it ends, also before the first event, they are closed and that is told."""
 
-    def __init__(self, events: AsyncIterator[bytes], ended: Callable[[], None]) -> None:
+    def __init__(self, events: AsyncGenerator[bytes, None], ended: Callable[[], None]) -> None:
         super().__init__(events, media_type="text/event-stream", headers={"X-Accel-Buffering": "no"})
+        self._events = events
         self._ended = ended
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Send the events until the browser goes away."""
         try:
-            await super().__call__(scope, receive, send)
+            async with aclosing(self._events):  # who reads nothing leaves them in the middle
+                await super().__call__(scope, receive, send)
         finally:
             self._ended()
 

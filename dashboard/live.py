@@ -14,7 +14,7 @@ import asyncio
 import hashlib
 import time
 from collections import Counter
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncGenerator, Awaitable, Callable
 from typing import Any, Final
 
 import orjson
@@ -175,7 +175,7 @@ def updates_of(name: str, make: Make, asked: Asked, version: int) -> Updates:
 
 async def stream(
     site: Site, asked: Asked, updates: Updates, *, gather_s: float = GATHER_S
-) -> AsyncIterator[bytes]:
+) -> AsyncGenerator[bytes, None]:
     """Yield events until the session is over.
 
     Parameters

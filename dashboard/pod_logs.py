@@ -150,7 +150,7 @@ def cleaned(line: bytes) -> str:
     return text if len(text) <= _LONGEST_LINE else f"{text[:_LONGEST_LINE]} ..."
 
 
-async def log_events(site: Site, asked: Asked, *, look_s: float = _LOOK_S) -> AsyncIterator[bytes]:
+async def log_events(site: Site, asked: Asked, *, look_s: float = _LOOK_S) -> AsyncGenerator[bytes, None]:
     """Yield events for a browser that follows a log, until it ends or may not be seen any more.
 
     Parameters

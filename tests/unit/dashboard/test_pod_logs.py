@@ -7,6 +7,7 @@ import pytest
 from support.dashboard_site import InProcess, Stage, job
 
 from fluxqueue.dashboard import pod_logs as module
+from fluxqueue.dashboard.app import _EventStream
 from fluxqueue.dashboard.pages.job_log import job_log
 from fluxqueue.dashboard.pages.job_page import find_job
 from fluxqueue.dashboard.pod_logs import cleaned, find_log, log_events, tail
@@ -102,8 +103,32 @@ async def test_nothing_is_read_on_when_the_browser_is_gone() -> None:
     stream = log_events(made.site, await asked(made))
     for _ in range(3):
         await anext(stream)
-    await stream.aclose()  # type: ignore[attr-defined]
+    await stream.aclose()
     assert seen[-1] == "closed"
+
+
+async def test_nothing_is_read_on_when_a_browser_goes_that_read_nothing() -> None:
+    client = InProcess(stage())
+    seen = prints(client.stage, [b"one"])
+    await client.sign_in("alice", BLUE, LOGS)
+    stalled, sent = asyncio.Event(), 0
+
+    async def receive() -> dict[str, Any]:
+        await stalled.wait()
+        return {"type": "http.disconnect"}
+
+    async def send(_message: Any) -> None:
+        nonlocal sent
+        sent += 1
+        if sent == 4:
+            stalled.set()
+            await asyncio.Event().wait()
+
+    viewer = await client.stage.viewer("alice")
+    question = Asked(viewer, await client.stage.site.visible(viewer), {"pod": "wrf-0"}, PATH)
+    response = _EventStream(log_events(client.stage.site, question), lambda: seen.append("left"))
+    await asyncio.wait_for(response({"type": "http", "asgi": {"spec_version": "2.3"}}, receive, send), 10)
+    assert seen[-2:] == ["closed", "left"]
 
 
 async def test_a_right_that_is_taken_away_ends_a_log_that_is_silent() -> None:

@@ -111,10 +111,12 @@ async def test_the_part_of_time_is_in_the_address_and_links_lead_to_others() -> 
 
 
 async def test_a_part_of_time_of_another_zone_has_the_same_times() -> None:
-    texts = [
-        await html(Stage(), LISTS_ALL, **{"from": f"2026-03-02T{begin}", "to": f"2026-03-02T{end}"})
-        for begin, end in (("12:00:00Z", "13:00:00Z"), ("14:00:00+02:00", "15:00:00+02:00"))
-    ]
+    texts = []
+    for begin, end in (("12:00:00Z", "13:00:00Z"), ("14:00:00+02:00", "15:00:00+02:00")):
+        stage = Stage()
+        stage.show(job("wrf", eta=at(600)))
+        window = {"from": f"2026-03-02T{begin}", "to": f"2026-03-02T{end}"}
+        texts.append(await html(stage, LISTS_ALL, by="work", **window))
     assert 'data-time="2026-03-02T12:30:00Z"' in texts[0]
     assert texts[0] == texts[1]
 
