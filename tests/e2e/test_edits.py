@@ -11,6 +11,7 @@ import msgspec
 import pytest
 from support.builders import JobBuilder, make_job, make_pod, make_queue
 from support.end_to_end import Stage, wrong
+from support.kubernetes_gates import JOBS_CHANGE_RESOURCES
 
 from fluxqueue.api import names
 from fluxqueue.api.fluxjobs import FluxJob, State
@@ -406,6 +407,7 @@ def test_the_status_of_a_queue_counts_its_work_and_reports_whether_it_has_nodes(
     full.until_reason("counted", "Unsatisfiable")
 
 
+@pytest.mark.skipif(not JOBS_CHANGE_RESOURCES, reason="a Job keeps its requests before 1.36")
 def test_unsatisfiable_work_is_labelled_until_it_can_start(stage: Stage) -> None:
     stage.apply(job("huge").cpu("64").build())
     stage.until(

@@ -572,8 +572,7 @@ def test_a_running_job_that_its_user_suspends_and_resumes_at_once_runs_again(sta
         return bool(done.returncode == 0)
 
     stage.until("the resumption is accepted", resumed)
-    row = stage.until_state("at-once", State.RUNNING)
-    assert len(row.hosts) == 2
+    stage.until("both pods run again", lambda: len(stage.until_state("at-once", State.RUNNING).hosts) == 2)
     assert not stage.job("at-once").spec.suspend
     stage.until_consistent()
 

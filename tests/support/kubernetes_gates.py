@@ -13,6 +13,7 @@ __all__ = [
     "DEVICE_GATES",
     "DEVICE_PARTS",
     "EXAMPLE_VERSION",
+    "JOBS_CHANGE_RESOURCES",
     "JOBS_STATE_SCHEDULING",
     "NATIVE_FLAGS",
     "NATIVE_GATES",
@@ -31,6 +32,9 @@ OLDER_GATES: Mapping[str, bool] = (
 )
 """Jobs as before Kubernetes 1.36: the template of a Job that has run cannot change while the Job has a
 startTime."""
+
+JOBS_CHANGE_RESOURCES = _MINOR > 35
+"""Whether the requests of a suspended Job can be changed."""
 
 DEVICE_PARTS = _MINOR > 35
 """Whether taints, parts and shares of devices, and resources that a class of devices stands for, are on by
