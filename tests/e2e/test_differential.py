@@ -41,7 +41,7 @@ JOBSETS = "jobsets.jobset.x-k8s.io"
 SHOWN = int(os.environ.get("FLUXQUEUE_WORLDS_REDUCED", "1"))
 """How many failing worlds are made smaller."""
 
-pytestmark = pytest.mark.timeout(max(600, WORLDS * 20))
+pytestmark = pytest.mark.timeout(max(1_500, WORLDS * 20))
 
 
 @pytest.fixture(scope="module")
