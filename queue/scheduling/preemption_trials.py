@@ -23,7 +23,7 @@ from fluxqueue.queue.scheduling.limits import Quotas
 from fluxqueue.queue.scheduling.match_rules import MatchRules
 from fluxqueue.queue.scheduling.policies.backlog import key_of
 from fluxqueue.queue.scheduling.policies.passes import HeldReservation
-from fluxqueue.queue.scheduling.policies.victims import PreemptionCandidate, VictimSearch
+from fluxqueue.queue.scheduling.policies.victims import PreemptionCandidate, Victims, VictimSearch, carry_out
 from fluxqueue.queue.store.ledger import Ledger
 
 __all__ = ["NOTHING_GONE", "Attempt", "Gone", "PreemptionTrials", "Standing"]
@@ -119,17 +119,11 @@ class PreemptionTrials:
         attempt: Attempt,
         standing: Standing,
         gone: Callable[[Sequence[PreemptionCandidate]], Gone],
-    ) -> tuple[PreemptionCandidate, ...]:
+    ) -> Victims:
         """Carry a search out, and return what it chooses;
         ``gone`` returns what is gone while some victims are tried.
         """
-        try:
-            victims = next(search)
-            while True:
-                victims = search.send(await self.nodes(attempt, gone(victims), standing))
-        except StopIteration as end:
-            chosen: tuple[PreemptionCandidate, ...] = end.value
-            return chosen
+        return await carry_out(search, lambda victims: self.nodes(attempt, gone(victims), standing))
 
     async def nodes(
         self, attempt: Attempt, victims: Gone, standing: Standing, *, chosen: bool = False

@@ -10,7 +10,6 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from typing import Protocol
 
 from fluxqueue.fluxion.messages import CallContext, JobMatchRequest, MatchVerdict
 from fluxqueue.fluxion.rpc.inprocess import LocalFluxion
@@ -20,16 +19,12 @@ from fluxqueue.queue.scheduling.graph_jobs import DRAIN_S
 from fluxqueue.queue.scheduling.policies.backlog import Backlog, key_of
 from fluxqueue.queue.scheduling.policies.disciplines import Discipline
 from fluxqueue.queue.scheduling.policies.passes import HeldReservation
-from fluxqueue.queue.scheduling.policies.victims import PreemptionCandidate, choose_moves
+from fluxqueue.queue.scheduling.policies.victims import PreemptionCandidate, Victims, carry_out, choose_moves
+from fluxqueue.queue.simulator.simulated_work import Ran, node_name
 
 __all__ = ["Moves", "SimulatedConsolidation"]
 
 _PROBE = 1 << 41
-
-
-class _Ran(Protocol):
-    start_s: int
-    hosts: tuple[int, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,7 +77,7 @@ class SimulatedConsolidation:
         self,
         backlogs: Mapping[str, Backlog],
         reservations: Mapping[WorkloadId, HeldReservation],
-        running: Mapping[WorkloadId, tuple[Workload, _Ran]],
+        running: Mapping[WorkloadId, tuple[Workload, Ran]],
         now_s: int,
     ) -> Moves | None:
         """Return what is moved for the first that waits; None if nothing helps or pays."""
@@ -100,7 +95,7 @@ class SimulatedConsolidation:
             if found is not None and found.lost_node_s < won_node_s:
                 candidates.append(found)
             else:
-                immobile |= {f"n{host:05}" for host in ran.hosts}
+                immobile |= {node_name(host) for host in ran.hosts}
         candidates.sort(key=lambda each: (each.lost_node_s, each.workload))
         units = units_by_node(candidates[:MOST_MOVED], frozenset(immobile))
         key = first.id, frozenset(each.workload for each in candidates), frozenset(running)
@@ -120,41 +115,35 @@ class SimulatedConsolidation:
         self,
         first: Workload,
         units: Sequence[tuple[PreemptionCandidate, ...]],
-        running: Mapping[WorkloadId, tuple[Workload, _Ran]],
+        running: Mapping[WorkloadId, tuple[Workload, Ran]],
         yielding: Sequence[FluxionJobId],
         now: int,
-    ) -> Sequence[PreemptionCandidate]:
-        search = choose_moves(units, most_removals=MOST_REMOVALS)
-        try:
-            trial = next(search)
-            while True:
-                moved = sorted((running[each.workload][0] for each in trial), key=key_of)
-                requests = [
-                    JobMatchRequest(
-                        each.jobspec,
-                        FluxionJobId(_PROBE + number),
-                        reserve=False,
-                        duration_s=each.duration_s or 0,
-                    )
-                    for number, each in enumerate((first, *moved))
-                ]
-                gone = [*(FluxionJobId(int(each.id)) for each in moved), *yielding]
-                answers = (
-                    await self._fluxion.trial(requests, without=gone, call=CallContext(now=now))
-                ).results
-                fits = all(each.verdict is MatchVerdict.GRANTED for each in answers)
-                trial = search.send([share.node for share in answers[0].shares] if fits else ())
-        except StopIteration as end:
-            chosen: Sequence[PreemptionCandidate] = end.value
-        return chosen
+    ) -> Victims:
+        async def nodes_without(victims: Victims) -> list[str]:
+            moved = sorted((running[each.workload][0] for each in victims), key=key_of)
+            requests = [
+                JobMatchRequest(
+                    each.jobspec,
+                    FluxionJobId(_PROBE + number),
+                    reserve=False,
+                    duration_s=each.duration_s or 0,
+                )
+                for number, each in enumerate((first, *moved))
+            ]
+            gone = [*(FluxionJobId(int(each.id)) for each in moved), *yielding]
+            answers = (await self._fluxion.trial(requests, without=gone, call=CallContext(now=now))).results
+            fits = all(each.verdict is MatchVerdict.GRANTED for each in answers)
+            return [share.node for share in answers[0].shares] if fits else []
 
-    def _candidate(self, workload: Workload, ran: _Ran, now_s: int) -> PreemptionCandidate | None:
+        return await carry_out(choose_moves(units, most_removals=MOST_REMOVALS), nodes_without)
+
+    def _candidate(self, workload: Workload, ran: Ran, now_s: int) -> PreemptionCandidate | None:
         if workload.queue not in self._rules or self._again.get(workload.id, 0) > now_s:
             return None
         ran_s = now_s - ran.start_s
         lost_s = ran_s - self.saved_s(ran_s)
         if lost_s > self._rules[workload.queue].max_lost_seconds:
             return None
-        nodes = frozenset(f"n{host:05}" for host in ran.hosts)
+        nodes = frozenset(node_name(host) for host in ran.hosts)
         start = self._epoch + timedelta(seconds=ran.start_s)
         return PreemptionCandidate(workload.id, 0, start, (lost_s + DRAIN_S) * len(nodes), nodes=nodes)

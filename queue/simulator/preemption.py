@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
-from typing import Protocol
 
 from fluxqueue.api.fluxqueues import Preemption
 from fluxqueue.fluxion.messages import CallContext, JobMatchRequest, MatchVerdict
@@ -21,20 +20,18 @@ from fluxqueue.queue.scheduling.policies.disciplines import Discipline
 from fluxqueue.queue.scheduling.policies.passes import HeldReservation
 from fluxqueue.queue.scheduling.policies.victims import (
     PreemptionCandidate,
+    Victims,
+    carry_out,
     choose_victims,
     is_below,
     preemption_order,
 )
+from fluxqueue.queue.simulator.simulated_work import Ran, node_name
 
 __all__ = ["SimulatedPreemption"]
 
 _PROBE = FluxionJobId(1 << 40)
 _SOON_S = 30
-
-
-class _Ran(Protocol):
-    start_s: int
-    hosts: tuple[int, ...]
 
 
 class SimulatedPreemption:
@@ -73,7 +70,7 @@ class SimulatedPreemption:
         self,
         backlogs: Mapping[str, Backlog],
         reservations: Mapping[WorkloadId, HeldReservation],
-        running: Mapping[WorkloadId, tuple[Workload, _Ran]],
+        running: Mapping[WorkloadId, tuple[Workload, Ran]],
         now_s: int,
         guarantees: Guarantees = NO_GUARANTEES,
     ) -> Sequence[WorkloadId]:
@@ -95,7 +92,7 @@ class SimulatedPreemption:
             )
             if guarantees.any:
                 holdings = [
-                    (workload, [f"n{host:05}" for host in ran.hosts])
+                    (workload, [node_name(host) for host in ran.hosts])
                     for workload, ran in (running[each.workload] for each in candidates)
                 ]
                 losing = set(guarantees.losing(first, holdings, reclaim=reclaim))
@@ -114,25 +111,20 @@ class SimulatedPreemption:
         now: int,
         guarantees: Guarantees | None,
     ) -> Sequence[WorkloadId]:
-        choice = choose_victims(candidates, None if guarantees is not None else first.priority)
-        try:
-            trial = next(choice)
-            while True:
-                gone = [*(FluxionJobId(int(each.workload)) for each in trial), *yielding]
-                request = JobMatchRequest(
-                    first.jobspec, _PROBE, reserve=False, duration_s=first.duration_s or 0
-                )
-                answers = (
-                    await self._fluxion.trial([request], without=gone, call=CallContext(now=now))
-                ).results
-                nodes = [share.node for share in answers[0].shares]
-                covered = guarantees is None or guarantees.covers(first, nodes, ())
-                trial = choice.send(nodes if covered and answers[0].verdict is MatchVerdict.GRANTED else ())
-        except StopIteration as end:
-            victims: Sequence[PreemptionCandidate] = end.value
+        request = JobMatchRequest(first.jobspec, _PROBE, reserve=False, duration_s=first.duration_s or 0)
+
+        async def nodes_without(victims: Victims) -> list[str]:
+            gone = [*(FluxionJobId(int(each.workload)) for each in victims), *yielding]
+            answers = (await self._fluxion.trial([request], without=gone, call=CallContext(now=now))).results
+            nodes = [share.node for share in answers[0].shares]
+            covered = guarantees is None or guarantees.covers(first, nodes, ())
+            return nodes if covered and answers[0].verdict is MatchVerdict.GRANTED else []
+
+        priority = None if guarantees is not None else first.priority
+        victims = await carry_out(choose_victims(candidates, priority), nodes_without)
         return [each.workload for each in victims]
 
-    def _eligible(self, workload: Workload, ran: _Ran, first: Workload | None, now_s: int) -> bool:
+    def _eligible(self, workload: Workload, ran: Ran, first: Workload | None, now_s: int) -> bool:
         if workload.queue not in self._queues or (first is not None and not is_below(workload, first)):
             return False
         ready_s = ran.start_s + self._disciplines[workload.queue].preemption_rules.min_run_seconds
@@ -140,10 +132,10 @@ class SimulatedPreemption:
             self.retry_s = ready_s if self.retry_s is None else min(self.retry_s, ready_s)
         return ready_s <= now_s
 
-    def _candidate(self, workload: Workload, ran: _Ran, now_s: int) -> PreemptionCandidate:
+    def _candidate(self, workload: Workload, ran: Ran, now_s: int) -> PreemptionCandidate:
         start = self._epoch + timedelta(seconds=ran.start_s)
         lost_node_s = float(workload.pods * (now_s - ran.start_s))
-        nodes = frozenset(f"n{host:05}" for host in ran.hosts)
+        nodes = frozenset(node_name(host) for host in ran.hosts)
         return PreemptionCandidate(workload.id, workload.priority, start, lost_node_s, nodes=nodes)
 
     def _yields(self, held: HeldReservation, backlogs: Mapping[str, Backlog], first: Workload) -> bool:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
+from typing import Protocol
 
 import orjson
 
@@ -17,6 +18,7 @@ from fluxqueue.queue.simulator.traces import TraceJob
 __all__ = [
     "EPOCH",
     "EPOCH_S",
+    "Ran",
     "SimulatedJob",
     "node_name",
     "node_number",
@@ -91,6 +93,13 @@ class SimulatedJob:
             if self.molded
             else self.job.requested_s
         )
+
+
+class Ran(Protocol):
+    """When running work started, and the numbers of its nodes."""
+
+    start_s: int
+    hosts: tuple[int, ...]
 
 
 def node_name(number: int) -> str:

@@ -22,7 +22,7 @@ needed beside these.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Generator, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Collection, Generator, Iterable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from itertools import chain
@@ -35,6 +35,7 @@ __all__ = [
     "PreemptionCandidate",
     "VictimSearch",
     "Victims",
+    "carry_out",
     "choose_moves",
     "choose_parts",
     "choose_victims",
@@ -91,6 +92,21 @@ Victims = tuple[PreemptionCandidate, ...]
 VictimSearch = Generator[Victims, Collection[str], Victims]
 """Yields victims to try, is sent the nodes that are taken without them, empty if the work would not start;
 returns the victims."""
+
+
+async def carry_out(
+    search: VictimSearch, nodes_without: Callable[[Victims], Awaitable[Collection[str]]]
+) -> Victims:
+    """Carry a search out, and return what it chooses;
+    ``nodes_without`` returns the nodes that are taken without some victims.
+    """
+    try:
+        victims = next(search)
+        while True:
+            victims = search.send(await nodes_without(victims))
+    except StopIteration as end:
+        chosen: Victims = end.value
+        return chosen
 
 
 def is_below(running: Workload, first: Workload) -> bool:
