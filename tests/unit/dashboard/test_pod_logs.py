@@ -256,11 +256,13 @@ async def test_a_fast_log_is_slowed_down_and_ends(monkeypatch: pytest.MonkeyPatc
 
 async def test_a_session_follows_some_logs_at_a_time() -> None:
     client = InProcess(stage())
-    prints(client.stage, [b"one"])
+    followed = prints(client.stage, [b"one"])
     await client.sign_in("alice", BLUE, LOGS)
     client.endless = True
     open_logs = [asyncio.create_task(client.get(f"{PAGE}/log?pod=wrf-0")) for _ in range(3)]
-    await asyncio.sleep(0.05)
+    async with asyncio.timeout(10):
+        while len(followed) < len(open_logs):
+            await asyncio.sleep(0)
     assert (await client.get(f"{PAGE}/log?pod=wrf-0")).status == 429
     for each in open_logs:
         each.cancel()
