@@ -12,8 +12,12 @@ from fluxqueue.fluxion.match.work_time import work_time
 
 @pytest.fixture
 def clock(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A clock that goes on by a second with each look at it."""
+    """A clock that goes on by a second with each look at it.
+
+    What collections took before does not count: its fractions would make the sums inexact.
+    """
     seconds = itertools.count()
+    monkeypatch.setattr("fluxqueue.fluxion.match.work_time._COLLECTIONS.took_s", 0.0)
     monkeypatch.setattr("fluxqueue.fluxion.match.work_time.thread_time", lambda: float(next(seconds)))
 
 
