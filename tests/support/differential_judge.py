@@ -19,7 +19,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Callable, Sequence
-from contextlib import nullcontext
+from contextlib import nullcontext, suppress
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any
@@ -124,7 +124,7 @@ class Judge:
         self._preempting = asyncio.Semaphore(PREEMPTING_AT_ONCE)
 
     async def judge(self, worlds: Sequence[World], tell: Callable[[Trial], None]) -> None:
-        """Run worlds, each failing one twice: what is not repeated was late and not wrong.
+        """Run worlds, each that fails or cannot be built twice: what is not repeated was late and not wrong.
 
         Parameters
         ----------
@@ -135,8 +135,10 @@ class Judge:
         """
 
         async def judged(world: World) -> None:
-            trial = await self._judged(world)
-            tell(await self._judged(world) if trial.fault else trial)
+            trial: Trial | None = None
+            with suppress(TimeoutError):
+                trial = await self._judged(world)
+            tell(trial if trial and not trial.fault else await self._judged(world))
 
         async with asyncio.TaskGroup() as group:
             for world in worlds:

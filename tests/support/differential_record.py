@@ -64,6 +64,7 @@ class Record:
             "known": trial.known,
             "released": trial.released,
             "refusals": len(trial.refusals),
+            "refused": sorted({why[:200] for why in trial.refusals.values()}),
         }
         self._lines.append(entry)
         if self._path is not None:
