@@ -20,7 +20,8 @@ import numpy.typing as npt
 from fluxqueue.queue.model.records import Workload, WorkloadId
 from fluxqueue.queue.model.users import user_of
 from fluxqueue.queue.scheduling.policies.demands import FOREVER_S, amounts_of, demand_of, interned
-from fluxqueue.queue.scheduling.policies.request_kinds import Column, Kind, RequestKinds, SlotSize
+from fluxqueue.queue.scheduling.policies.growing_rows import Column, GrowingRows
+from fluxqueue.queue.scheduling.policies.request_kinds import ALONE, Kind, RequestKinds, SlotSize
 
 __all__ = ["FIRST", "PART", "Backlog", "Key", "first_of", "key_of", "work_before"]
 
@@ -34,6 +35,7 @@ _Shape = tuple[int, int, int, tuple[tuple[str, int], ...]]
 PART = 4_096
 """Workloads that are worked on before others get a turn."""
 _COLUMNS = 5
+_KIND_COLUMNS = 4
 _KIND, _SHAPE, _NAMESPACE, _ACCOUNT, _USER = range(_COLUMNS)
 _FIRST_CAPACITY = 64
 _MANY = 64
@@ -78,6 +80,7 @@ class Backlog:
         self._next_group = 0
         self._slot_sizes: dict[int, SlotSize] = {}
         self._kinds: dict[Kind, int] = {}
+        self._kind_rows = GrowingRows(_KIND_COLUMNS)
         self._kind_columns: RequestKinds | None = None
         self._namespaces: dict[str, int] = {}
         self._accounts: dict[str, int] = {}
@@ -119,7 +122,7 @@ class Backlog:
     def request_kinds(self) -> RequestKinds:
         """Return all kinds of requests."""
         if self._kind_columns is None:
-            self._kind_columns = RequestKinds(self._kinds, self._slot_sizes)
+            self._kind_columns = RequestKinds(self._kind_rows.columns, self._slot_sizes)
         return self._kind_columns
 
     def request_kind(self, position: int) -> Kind:
@@ -304,11 +307,15 @@ class Backlog:
         kind = family, count, FOREVER_S if workload.tried_s is None else workload.tried_s
         if (kind_number := self._kinds.get(kind)) is None:
             kind_number = self._kinds[kind] = len(self._kinds)
-            self._kind_columns = None
+            self._add_kind(kind)
         namespace = self._namespaces.setdefault(workload.namespace, len(self._namespaces))
         account = self._accounts.setdefault(workload.account, len(self._accounts))
         user = self._users.setdefault(user_of(workload), len(self._users))
         return kind_number, number, namespace, account, user
+
+    def _add_kind(self, kind: Kind) -> None:
+        self._kind_rows.append((*kind, self._slot_sizes.get(kind[0], ALONE)[0]))
+        self._kind_columns = None
 
     def _group_number(self, group: str) -> int:
         if (number := self._groups.get(group)) is None:
@@ -323,7 +330,9 @@ class Backlog:
         kinds, self._table[_KIND, : len(self)] = np.unique(self.kinds, return_inverse=True)
         known_kinds = [*self._kinds]
         self._kinds = {known_kinds[old]: new for new, old in enumerate(kinds.tolist())}
-        self._kind_columns = None
+        self._kind_rows = GrowingRows(_KIND_COLUMNS)
+        for kind in self._kinds:
+            self._add_kind(kind)
         shapes, self._table[_SHAPE, : len(self)] = np.unique(self.shapes, return_inverse=True)
         known_shapes = [*self._shapes.items()]
         self._shapes = {
