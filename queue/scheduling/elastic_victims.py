@@ -146,13 +146,14 @@ class ElasticVictims:
         self, wholes: Iterable[PreemptionCandidate], parts: Sequence[Victims]
     ) -> list[PreemptionCandidate]:
         """Return what could be evicted beside the pods that can be spared:
-        other pods of their owners are needed, but those that do not run only while too few others do.
+        other pods of their owners are needed, but those that do not run only while too few others do. Where
+        an owner is stopped as a whole, they go only with that.
         """
         spare = {part.workload for unit in parts for part in unit if part.of is None}
         return [
             each if each.floor is None else replace(each, needed=self._runs(each) or self._spare(each) < 0)
             for each in wholes
-            if each.floor is None or each.workload not in spare
+            if each.floor is None or not (each.floor.as_whole or each.workload in spare)
         ]
 
     def closed(self, candidates: Iterable[PreemptionCandidate]) -> Victims:
@@ -339,16 +340,20 @@ class ElasticVictims:
         slots = [slot for slot in allocation.open_slots if slot.rank not in leaving and slot.pod_uid in since]
         beside = Counter(slot.node for slot in slots)
         in_order = self._victims_of.place(workload, allocation) is not None
-        of_gang = workload.release_mode is ReleaseMode.GROUP
+        if of_gang := workload.release_mode is ReleaseMode.GROUP:
+            floors = self._floors_of(workload)
+            slots = [slot for slot in slots if (floor := floors.get(slot.pod_uid or "")) and not floor.stays]
+            if len(slots) == len(allocation.open_slots) - len(leaving):
+                slots = slots[1:]  # one stays, by which the gang is known
         for slot in slots:
             lost_node_s = self._lost_s(since[slot.pod_uid or ""]) / beside[slot.node]
             part = self._part(
                 workload, workload, since[slot.pod_uid or ""], lost_node_s, {slot.node}, (slot.rank,)
             )
-            if not of_gang:
+            if of_gang:
+                yield replace(part, floor=self._floors_of(workload)[slot.pod_uid or ""])
+            else:
                 yield replace(part, place=slot.rank) if in_order else part
-            elif floor := self._floors_of(workload).get(slot.pod_uid or ""):
-                yield replace(part, floor=floor)
         for row, its in self._further_of.get(workload.uid, ()):
             if row.state is State.RUNNING and row.uid in since:
                 part = self._part(workload, row, since[row.uid], self._lost_s(since[row.uid]), its.open_nodes)

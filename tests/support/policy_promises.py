@@ -54,6 +54,7 @@ _SMALLER, _GRACE = f"{_E2E}/test_moldable_jobs.py", f"{_E2E}/test_preemption.py"
 _SHRINKING, _SHRUNK = f"{_SCHEDULING}/test_shrinking.py", f"{_E2E}/test_shrinking.py"
 _FLOORS, _LAST = f"{_SCHEDULING}/test_floors.py", f"{_SCHEDULING}/test_last_first.py"
 _GIVE_BACKS, _RAY = f"{_REQUEUE}/test_give_backs.py", "unit/queue/model/sources/test_rayclusters.py"
+_KUBEFLOW = "unit/queue/model/sources/test_kubeflow.py"
 _CLUSTER_VICTIMS = "unit/queue/cluster/test_victims.py"
 _CONSOLIDATION = f"{_SCHEDULING}/test_consolidation.py"
 _SIZES = "unit/api/test_moldable.py"
@@ -812,6 +813,10 @@ PROMISES: Mapping[str, tuple[str, ...]] = {
         f"{_SHRUNK}::test_a_raycluster_gives_workers_back_and_grows_again",
         f"{_FLOORS}::test_a_gang_gives_workers_above_their_floor_back_and_never_its_head",
     ),
+    "| workers of an elastic [PyTorchJob]": (
+        f"{_SHRUNK}::test_an_elastic_pytorchjob_gives_workers_back_and_grows_again",
+        f"{_FLOORS}::test_the_first_worker_never_ends_alone",
+    ),
     "| everything else": (f"{_MOLDABLE}::test_work_that_needs_all_its_pods_is_not_moldable",),
     "*In its turn*": (
         f"{_SHRUNK}::test_a_minicluster_gives_its_highest_ranks_back_and_grows_again",
@@ -860,7 +865,17 @@ PROMISES: Mapping[str, tuple[str, ...]] = {
         f"{_SHRUNK}::test_a_raycluster_gives_workers_back_and_grows_again",
     ),
     "- No further right is needed": (f"{_SHRUNK}::test_a_raycluster_gives_workers_back_and_grows_again",),
-    "- **Elastic PyTorchJobs.**": (f"{_CLUSTER_VICTIMS}::test_what_is_suspended_is_asked_no_budget",),
+    "- The Training Operator creates": (
+        f"{_KUBEFLOW}::test_the_first_worker_stays_where_the_others_meet",
+        f"{_SHRUNK}::test_an_elastic_pytorchjob_gives_workers_back_and_grows_again",
+    ),
+    "- **Not every job survives the end of a worker.**": (
+        f"{_KUBEFLOW}::test_an_elastic_job_goes_on_with_fewer_workers_if_ended_ones_come_again",
+    ),
+    "- While a worker ends": (
+        f"{_FLOORS}::test_an_owner_at_its_least_is_suspended_and_no_needed_worker_ends_alone",
+    ),
+    "- **TrainJobs.**": (f"{_CLUSTER_VICTIMS}::test_what_is_suspended_is_asked_no_budget",),
     "- **Elastic Indexed Jobs**": (f"{_MOLDABLE}::test_work_that_needs_all_its_pods_is_not_moldable",),
     "- **Gangs of Deployments and StatefulSets**": (
         f"{_SIZES}::test_other_pods_cannot_have_a_floor",
