@@ -30,6 +30,7 @@ __all__ = [
     "NO_REQUEUE_STATE",
     "ROOM_FIRST",
     "UNREAD",
+    "UNUSED_LAST",
     "Allocation",
     "Epoch",
     "FluxionJobId",
@@ -47,6 +48,7 @@ __all__ = [
     "SlotState",
     "SpecOverrides",
     "Transition",
+    "Unused",
     "Workload",
     "WorkloadId",
 ]
@@ -192,6 +194,28 @@ class MadeRoom(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
     real_lost_node_s: int | None = None
 
 
+class Unused(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
+    """Work that was idle for so long that work of any priority may preempt it (docs/idle.md).
+
+    Attributes
+    ----------
+    jobid
+        Its allocation.
+    pods
+        A hash of the uids of its pods: with others it is not idle any more.
+    since, seen_at
+        When it was first seen as idle, and when it last was before this was stored.
+    seen_by
+        Epoch of the leader that sees it as idle now; 0: its use is not known now.
+    """
+
+    jobid: int
+    pods: str
+    since: datetime
+    seen_at: datetime
+    seen_by: int = 0
+
+
 class RequeueState(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
     """Failures of a workload so far on which its next match depends.
 
@@ -234,6 +258,9 @@ class RequeueState(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True
         The last time that it was moved so that other work starts.
     room
         What was moved the last time so that it starts.
+    unused
+        Since when it is idle, if work of any priority may preempt it for that. While it waits, it was idle
+        when it lost its nodes, and waits behind all other work.
     """
 
     starts: int = 0
@@ -254,6 +281,7 @@ class RequeueState(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True
     given_back: GivenBack | None = None
     moved: Moved | None = None
     room: MadeRoom | None = None
+    unused: Unused | None = None
 
 
 GUARANTEED_FIRST = 1 << 58
@@ -262,6 +290,8 @@ ROOM_FIRST = 1 << 56
 """Added to the priority of work for which other work is being moved."""
 MOVED_FIRST = 1 << 54
 """Added to the priority of work that was moved, until it restarts."""
+UNUSED_LAST = -(1 << 54)
+"""Added to the priority of work that was idle when it lost its nodes, until it restarts."""
 NO_REQUEUE_STATE = RequeueState()
 """The value of nearly every workload."""
 
@@ -405,6 +435,7 @@ class Workload:
         added = self.added_priority
         for first in (GUARANTEED_FIRST, ROOM_FIRST, MOVED_FIRST):
             added -= first if added > first // 2 else 0
+        added -= UNUSED_LAST if added < UNUSED_LAST // 2 else 0
         return self.priority + added
 
     @property

@@ -3,7 +3,8 @@ preemption.
 
 At the end of a cycle the preemptor checks the first pending workloads in order, over all such queues. If one
 of them could start now without some running work of lower priority, that work is evicted
-(`fluxqueue.queue.requeue.requeuer`). A victim keeps its submit time, and its reason names the work it was
+(`fluxqueue.queue.requeue.requeuer`). So is work that is idle, of any priority, where an administrator wants
+that (`fluxqueue.queue.model.idleness`). A victim keeps its submit time, and its reason names the work it was
 evicted for. Work of every kind of the queues that take part can be a victim, but never a part of anything,
 and nothing of which a PodDisruptionBudget forbids it now
 (`fluxqueue.queue.scheduling.policies.disruption_budgets`). What nobody would create again is taken only where
@@ -43,6 +44,7 @@ from fluxqueue.api.fluxjobs import State
 from fluxqueue.api.fluxqueues import Preemption
 from fluxqueue.queue.model.changes import Eviction
 from fluxqueue.queue.model.consolidations import is_being_moved
+from fluxqueue.queue.model.idleness import is_unused, waits_last
 from fluxqueue.queue.model.preemption_notices import given_back_left_s, stopping_left_s
 from fluxqueue.queue.model.records import Allocation, GivenBack, Workload, WorkloadId
 from fluxqueue.queue.model.time_limits import is_over_time_limit
@@ -216,7 +218,8 @@ class Preemptor:
             grounds = (
                 self._grounds(first, taking_part, guarantees) if known and victim.queue in taking_part else []
             )
-            return any(guaranteed_to or is_below(victim, first) for guaranteed_to in grounds)
+            below = is_unused(victim, self._ledger.epoch) or is_below(victim, first)
+            return any(guaranteed_to or below for guaranteed_to in grounds)
 
         def attempts(first: Workload) -> list[Attempt]:
             ahead = work_before(backlogs.values(), first, context.unsatisfiable, _MOST_AHEAD)
@@ -261,7 +264,7 @@ class Preemptor:
         standing: Standing,
         context: CycleContext,
     ) -> bool:
-        victims_of = PossibleVictims(self._ledger.clock(), disciplines, self._shown)
+        victims_of = PossibleVictims(self._ledger.clock(), disciplines, self._shown, self._ledger.epoch)
         elastic = ElasticVictims(self._ledger, self._shown, victims_of, abandoned)
         who = _Rules(disciplines, taking_part, victims_of, elastic, standing.guarantees, abandoned)
         return await self._preempt_for_first(backlogs, who, standing, context)
@@ -387,9 +390,9 @@ class Preemptor:
     @staticmethod
     def _grounds(workload: Workload, taking_part: Collection[str], guarantees: Guarantees) -> list[str]:
         """Why work may be preempted for a workload: because of its priority (empty),
-        or because this account has a guarantee.
+        or because this account has a guarantee. Nothing is for work that waits behind all other.
         """
-        grounds = [""] if workload.queue in taking_part else []
+        grounds = [""] if workload.queue in taking_part and not waits_last(workload) else []
         covering = guarantees.covering(workload) if workload.comes_first else ""
         return [*grounds, covering] if covering else grounds
 
@@ -437,7 +440,7 @@ class Preemptor:
         """
         if victim.queue not in who.taking_part:
             return _NO_PREEMPTION
-        if not guaranteed_to and not is_below(victim, workload):
+        if not guaranteed_to and not who.victims_of.is_below(victim, workload):
             return _priority_in_words(victim, workload)
         if victim.state not in (State.ALLOCATED, State.RUNNING) or is_over_time_limit(victim):
             return _STOPPING  # it ends anyway

@@ -25,7 +25,9 @@ from fluxqueue.api.fluxjobs import Reason, State
 from fluxqueue.queue.model.changes import Ending
 from fluxqueue.queue.model.given_back import given_back_message, leaving_ranks
 from fluxqueue.queue.model.groups import GroupKey, group_of_workload
+from fluxqueue.queue.model.idleness import waits_last
 from fluxqueue.queue.model.records import (
+    UNUSED_LAST,
     Allocation,
     FluxionJobId,
     RequeueState,
@@ -318,7 +320,8 @@ class LedgerState:
             self._put_workload(workload)
         for update in delta.workload_updates:
             if (known := self._workloads.get(update.id)) is not None:
-                self._set_workload(update.of(known))
+                now = update.of(known)
+                self._set_workload(self._prioritised(now) if known.requeue_state.unused else now)
                 if update.requeue_state is not UNSET:
                     self.owner_requeue_states.record(update.requeue_state, self.clock(), known.requeue_state)
         for allocation in delta.allocations:
@@ -370,6 +373,8 @@ class LedgerState:
 
     def _prioritised(self, workload: Workload) -> Workload:
         added = self.added_priority(workload) + self._first.get(workload.id, 0)
+        if waits_last(workload):
+            added = UNUSED_LAST
         return workload if added == workload.added_priority else replace(workload, added_priority=added)
 
     def load_contents(
