@@ -103,6 +103,7 @@ NO_PROMISES = (
     "`preemptionRules` says",
     "| field of `spec.consolidation` |",
     "| | node-hours |",
+    "- `kubectl fluxqueue report` has no sum",
     "- It does not know what a restart costs",
     "- It does not weigh what other work waits",
     "- Work that does not restart where it was",
