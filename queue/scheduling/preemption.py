@@ -50,7 +50,8 @@ from fluxqueue.queue.model.records import Allocation, GivenBack, Workload, Workl
 from fluxqueue.queue.model.time_limits import is_over_time_limit
 from fluxqueue.queue.model.victim_views import STARTING
 from fluxqueue.queue.scheduling.consolidation import Consolidator, consolidating
-from fluxqueue.queue.scheduling.elastic_victims import ElasticVictims, lost_in_words
+from fluxqueue.queue.scheduling.elastic_endings import lost_in_words
+from fluxqueue.queue.scheduling.elastic_victims import ElasticVictims
 from fluxqueue.queue.scheduling.graph import GraphKeeper
 from fluxqueue.queue.scheduling.guarantees import NO_GUARANTEES, Guarantees, held_nodes
 from fluxqueue.queue.scheduling.match_rules import MatchRules
@@ -285,7 +286,7 @@ class Preemptor:
                 attempt = Attempt(
                     workload,
                     ahead,
-                    elastic.ending(could_be.wholes),
+                    elastic.work.ending(could_be.wholes),
                     disciplines[workload.queue].limits,
                     context.quotas.accounts.limiting(workload.account),
                     guaranteed_to,
@@ -402,14 +403,14 @@ class Preemptor:
         """
         running: dict[WorkloadId, tuple[Workload, Allocation]] = {}
         spared: dict[WorkloadId, str] = {}
-        for victim, allocation in who.elastic.live():
+        for victim, allocation in who.elastic.work.live():
             if allocation.remnant:
                 continue
             if why := self._obstacle(victim, allocation, workload, who, guaranteed_to):
                 spared[victim.id] = why
             else:
                 running[victim.id] = victim, allocation
-        candidates = preemption_order(who.elastic.with_further(*each) for each in running.values())
+        candidates = preemption_order(who.elastic.work.with_further(*each) for each in running.values())
         if who.guarantees.any:
             holdings = list(held_nodes(running[each.workload] for each in candidates))
             losing = set(who.guarantees.losing(workload, holdings, reclaim=bool(guaranteed_to)))
@@ -428,7 +429,7 @@ class Preemptor:
             spared |= dict.fromkeys(
                 {each.workload for each in candidates} - {each.workload for each in allowed}, _BUDGET
             )
-        for each in who.elastic.ending(allowed):
+        for each in who.elastic.work.ending(allowed):
             spared.pop(each, None)  # a further pod of a Job, which ends with it
         return _Candidates(who.elastic.elastic(candidates, allowed), allowed, spared)
 
@@ -484,7 +485,7 @@ class Preemptor:
         if await self._trials.nodes(attempt, NOTHING_GONE, standing):
             return await self._withdraw(who.abandoned)
         first, elastic = attempt.workload, who.elastic
-        given, evictions = elastic.given_back(attempt, victims)
+        given, evictions = elastic.endings.given_back(attempt, victims)
         log.info(
             "workload.preempting",
             workload=first.id,
@@ -495,11 +496,14 @@ class Preemptor:
             smaller=list(given),
         )
         await self._evict(
-            [*evictions, *elastic.evictions(attempt, victims)], given, reasons_of(who.abandoned)
+            [*evictions, *elastic.endings.evictions(attempt, victims)], given, reasons_of(who.abandoned)
         )
         self._withdrawals.note_helped(attempt)
         self._why_not.made_room(
-            first, elastic.in_words(first.namespace, victims), lost_in_words(victims), self._under_way_s()
+            first,
+            elastic.endings.in_words(first.namespace, victims),
+            lost_in_words(victims),
+            self._under_way_s(),
         )
         return True
 
