@@ -22,6 +22,7 @@ import msgspec
 from fluxqueue.api.fluxjobs import IDLE_SINCE, State
 from fluxqueue.api.pods import Pod
 from fluxqueue.api.texts import time_text
+from fluxqueue.queue.model.consolidations import is_being_moved
 from fluxqueue.queue.model.records import Epoch, FluxionJobId, Unused, Workload
 
 __all__ = [
@@ -204,10 +205,11 @@ def is_unused(workload: Workload, epoch: Epoch) -> bool:
 
 
 def waits_last(workload: Workload) -> bool:
-    """True for work that waits behind all other, because it was idle when it lost its nodes:
-    what it was preempted for would lose them to it at once.
+    """True for work that waits behind all other, because it was idle when it was preempted:
+    what it was preempted for would lose its nodes to it at once. What is moved restarts at once.
     """
-    return workload.state is State.PENDING and workload.requeue_state.unused is not None
+    was_idle = workload.state is State.PENDING and workload.requeue_state.unused is not None
+    return was_idle and not is_being_moved(workload)
 
 
 def is_idle(pods: Sequence[Pod], use: Mapping[PodName, float], below: float) -> bool | None:

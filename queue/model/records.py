@@ -260,7 +260,7 @@ class RequeueState(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True
         What was moved the last time so that it starts.
     unused
         Since when it is idle, if work of any priority may preempt it for that. While it waits, it was idle
-        when it lost its nodes, and waits behind all other work.
+        when it was preempted, and waits behind all other work.
     """
 
     starts: int = 0
@@ -291,7 +291,7 @@ ROOM_FIRST = 1 << 56
 MOVED_FIRST = 1 << 54
 """Added to the priority of work that was moved, until it restarts."""
 UNUSED_LAST = -(1 << 54)
-"""Added to the priority of work that was idle when it lost its nodes, until it restarts."""
+"""Added to the priority of work that was idle when it was preempted, until it restarts."""
 NO_REQUEUE_STATE = RequeueState()
 """The value of nearly every workload."""
 
