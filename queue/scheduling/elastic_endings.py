@@ -18,7 +18,7 @@ from fluxqueue.api.texts import time_text
 from fluxqueue.queue.model.changes import Eviction
 from fluxqueue.queue.model.given_back import given_ranks
 from fluxqueue.queue.model.records import GivenBack, Workload, WorkloadId
-from fluxqueue.queue.scheduling.elastic_work import ElasticWork, key_of_part
+from fluxqueue.queue.scheduling.elastic_work import ElasticWork
 from fluxqueue.queue.scheduling.policies.victims import PreemptionCandidate
 from fluxqueue.queue.scheduling.possible_victims import PossibleVictims
 from fluxqueue.queue.scheduling.preemption_trials import Attempt
@@ -63,7 +63,7 @@ class ElasticEndings:
         """Return what is said of running pods whose owners go on with enough others."""
         said: dict[WorkloadId, str] = {}
         for key in dict.fromkeys(each.floor.key for each in victims if each.floor is not None):
-            parts = [each for each in victims if key_of_part(each) == key and self._work.runs(each)]
+            parts = [each for each in victims if each.owner == key and self._work.runs(each)]
             if parts and len(parts) <= min(map(self._work.spare, parts)):
                 pods = self._work.count(parts)
                 held = [held for each in parts for held in self._work.held(each.workload)]
@@ -92,7 +92,7 @@ class ElasticEndings:
                 if not stops:  # the pods by which it grew ended meanwhile
                     continue
                 roles = {each.floor.key for each in parts if each.floor is not None}
-                beside = [each for each in victims if each.of is None and key_of_part(each) in roles]
+                beside = [each for each in victims if each.of is None and each.owner in roles]
                 parts = [*parts, *filter(self._work.runs, beside)]
                 message = self._in_words(attempt, workload, self._work.count(parts), parts, stops)
                 back[job] = GivenBack(
@@ -110,8 +110,8 @@ class ElasticEndings:
     def in_words(self, namespace: str, victims: Sequence[PreemptionCandidate]) -> list[str]:
         """Return what ends, for people of a namespace."""
         words: list[str] = []
-        for key in dict.fromkeys(map(key_of_part, victims)):
-            parts = [each for each in victims if key_of_part(each) == key]
+        for key in dict.fromkeys(each.owner for each in victims):
+            parts = [each for each in victims if each.owner == key]
             whole = parts[0].of is None and parts[0].floor is None
             ending = "" if whole else "1 pod of " if len(parts) == 1 else f"{len(parts)} pods of "
             # some may have ended while it was stored that they are to end

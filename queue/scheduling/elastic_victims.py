@@ -22,8 +22,15 @@ from typing import Final
 from fluxqueue.api.fluxjobs import State
 from fluxqueue.queue.model.records import Allocation, WorkloadId
 from fluxqueue.queue.scheduling.elastic_endings import ElasticEndings
-from fluxqueue.queue.scheduling.elastic_work import ElasticWork, PartKey, key_of_part
-from fluxqueue.queue.scheduling.policies.victims import PreemptionCandidate, Victims, preemption_order, price
+from fluxqueue.queue.scheduling.elastic_work import ElasticWork
+from fluxqueue.queue.scheduling.graph_jobs import DRAIN_S
+from fluxqueue.queue.scheduling.policies.victims import (
+    Owner,
+    PreemptionCandidate,
+    Victims,
+    preemption_order,
+    price,
+)
 from fluxqueue.queue.scheduling.possible_victims import PossibleVictims, ShownVictims
 from fluxqueue.queue.scheduling.preemption_trials import Gone
 from fluxqueue.queue.scheduling.withdrawals import NOTHING_ABANDONED, Abandoned
@@ -60,8 +67,10 @@ class ElasticVictims:
     ) -> None:
         self.work = ElasticWork(ledger, shown, victims_of, abandoned)
         self.endings = ElasticEndings(self.work, victims_of)
+        self._victims_of = victims_of
         self._wholes: dict[WorkloadId, list[Allocation]] = {}
-        self._in_order: dict[PartKey, list[PreemptionCandidate]] = {}
+        self._within_s: dict[WorkloadId, int] = {}
+        self._in_order: dict[Owner, list[PreemptionCandidate]] = {}
 
     def elastic(
         self, wholes: Iterable[PreemptionCandidate], allowed: Iterable[PreemptionCandidate]
@@ -101,10 +110,10 @@ class ElasticVictims:
         those after the first one chosen.
         """
         chosen = tuple(candidates)
-        first: dict[PartKey, int] = {}
+        first: dict[Owner, int] = {}
         for each in chosen:
             if each.place is not None:
-                first[key_of_part(each)] = min(each.place, first.get(key_of_part(each), each.place))
+                first[each.owner] = min(each.place, first.get(each.owner, each.place))
         after = (
             each
             for key, place in first.items()
@@ -125,10 +134,10 @@ class ElasticVictims:
                 else ()
             )
         ]
-        ordered: dict[PartKey, list[PreemptionCandidate]] = {}
+        ordered: dict[Owner, list[PreemptionCandidate]] = {}
         for part in found:
             if part.place is not None:
-                ordered.setdefault(key_of_part(part), []).append(part)
+                ordered.setdefault(part.owner, []).append(part)
         self._in_order = {key: self._last_of(parts) for key, parts in ordered.items()}
         return [
             *(part for part in found if part.place is None),
@@ -173,7 +182,7 @@ class ElasticVictims:
                 on_node.setdefault(node, []).append(part)
 
         def order(node: str) -> tuple[object, ...]:
-            there = len(set(map(key_of_part, on_node[node])))
+            there = len({part.owner for part in on_node[node]})
             return (
                 (node not in first, there, *price(on_node[node])) if first else (*price(on_node[node]), there)
             )
@@ -184,20 +193,20 @@ class ElasticVictims:
         """Return the first units of pods that their Jobs and other owners can spare altogether.
         One slot stays, by which a Job is known.
         """
-        pods, slots = Counter[PartKey](), Counter[PartKey]()
-        for part in {(key_of_part(part), part.floor): part for unit in units for part in unit}.values():
+        pods, slots = Counter[Owner](), Counter[Owner]()
+        for part in {(part.owner, part.floor): part for unit in units for part in unit}.values():
             if part.floor is not None:
                 spare = self.work.spare(part)
                 pods[part.floor.key] = min(spare, pods.get(part.floor.key, spare))
                 continue
-            running, job = self.work.running(part.of or part.workload), key_of_part(part)
+            running, job = self.work.running(part.of or part.workload), part.owner
             pods[job] = len(running) - self.work.least(part.of or part.workload)
             slots[job] = sum(len(each.ranks) for each in running) - 1
         chosen: list[Victims] = []
         left = _MOST_PARTS
         for unit in units:
-            wanted = Counter(map(key_of_part, unit))
-            of_slots = Counter(key_of_part(part) for part in unit if part.ranks and part.floor is None)
+            wanted = Counter(part.owner for part in unit)
+            of_slots = Counter(part.owner for part in unit if part.ranks and part.floor is None)
             ran_enough = all(part.ranks or self.work.ran_enough(part.workload) for part in unit)
             if ran_enough and len(unit) <= left and _within(wanted, pods) and _within(of_slots, slots):
                 pods.subtract(wanted)
@@ -221,10 +230,16 @@ class ElasticVictims:
                 ranks.setdefault(each.workload, set()).update(each.ranks)
             else:
                 whole += [its for _, its in self.work.held(each.workload)]
-        return Gone(
-            whole,
-            [(*held, ranks[held[0].id]) for workload_id in ranks for held in self.work.held(workload_id)],
-        )
+        parts = [(*held, ranks[held[0].id]) for workload_id in ranks for held in self.work.held(workload_id)]
+        return Gone(whole, parts, within_s=max(map(self._gone_within_s, candidates), default=0))
+
+    def _gone_within_s(self, victim: PreemptionCandidate) -> int:
+        """Return how long it may take until a victim is gone that is told now; it is asked in each trial."""
+        key = victim.of or victim.workload
+        if key not in self._within_s:
+            rows = (row for row, _ in self.work.held(key))
+            self._within_s[key] = sum(DRAIN_S + self._victims_of.grace_s(row) for row in rows)
+        return self._within_s[key]
 
     def _whole(self, workload_id: WorkloadId) -> Sequence[Allocation]:
         """The allocations that are gone with a workload; they are asked for in each trial."""
@@ -235,7 +250,7 @@ class ElasticVictims:
         return self._wholes[workload_id]
 
 
-def _within(wanted: Mapping[PartKey, int], left: Mapping[PartKey, int]) -> bool:
+def _within(wanted: Mapping[Owner, int], left: Mapping[Owner, int]) -> bool:
     return all(count <= left[job] for job, count in wanted.items())
 
 

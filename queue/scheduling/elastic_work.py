@@ -18,18 +18,15 @@ from functools import cached_property
 from fluxqueue.api.fluxjobs import State
 from fluxqueue.queue.model.given_back import leaving_ranks
 from fluxqueue.queue.model.records import Allocation, ReleaseMode, Workload, WorkloadId
-from fluxqueue.queue.model.replacement_rules import ReplicaOwner
 from fluxqueue.queue.model.victim_views import Floor
-from fluxqueue.queue.scheduling.policies.victims import PreemptionCandidate
+from fluxqueue.queue.scheduling.policies.victims import Owner, PreemptionCandidate
 from fluxqueue.queue.scheduling.possible_victims import PossibleVictims, ShownVictims
 from fluxqueue.queue.scheduling.withdrawals import NOTHING_ABANDONED, Abandoned
 from fluxqueue.queue.store.ledger import Ledger
 
-__all__ = ["ElasticWork", "Held", "PartKey", "key_of_part"]
+__all__ = ["ElasticWork", "Held"]
 
 Held = tuple[Workload, Allocation]
-PartKey = WorkloadId | tuple[ReplicaOwner, str]
-"""Whole work, the Job that goes on without a pod, or the owner that does, with the role of its pod."""
 
 
 class ElasticWork:
@@ -65,7 +62,7 @@ class ElasticWork:
         self._victims_of = victims_of
         self.now = ledger.clock()
         self._parts_of: dict[WorkloadId, list[PreemptionCandidate]] = {}
-        self._running_of: dict[PartKey, Set[str]] = {}
+        self._running_of: dict[Owner, Set[str]] = {}
         self._floors: dict[WorkloadId, Mapping[str, Floor]] = {}
 
     @cached_property
@@ -115,7 +112,7 @@ class ElasticWork:
         A gang shows those of all its roles.
         """
         if floor.key not in self._running_of:
-            shown: dict[PartKey, set[str]] = {floor.key: set()}
+            shown: dict[Owner, set[str]] = {floor.key: set()}
             for row, _ in self.held(pod):
                 floors = self._floors_of(row)
                 for uid in self._shown.elastic_pods(row):
@@ -262,8 +259,3 @@ class ElasticWork:
         return frozenset(each.workload for each in wholes).union(
             row.id for each in wholes for row, _ in self.further(each.workload)
         )
-
-
-def key_of_part(part: PreemptionCandidate) -> PartKey:
-    """Return what goes on without a pod: its owner, or its Job."""
-    return part.floor.key if part.floor is not None else part.of or part.workload
