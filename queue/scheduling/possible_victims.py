@@ -199,7 +199,11 @@ class PossibleVictims:
 
     def stop_at(self, victim: Workload) -> datetime:
         """Return until when a victim may go on that is chosen now."""
-        return self._now + timedelta(seconds=self._disciplines[victim.queue].preemption_rules.grace_seconds)
+        return self._now + timedelta(seconds=self.grace_s(victim))
+
+    def grace_s(self, victim: Workload) -> int:
+        """Return for how many seconds a victim may go on that is chosen now."""
+        return self._disciplines[victim.queue].preemption_rules.grace_seconds
 
     def _look_again(self, after_s: float) -> None:
         self.wait_s = after_s if self.wait_s is None else min(self.wait_s, after_s)

@@ -88,11 +88,14 @@ class Gone:
     moved
         Work of these allocations that has to start elsewhere then, in order. It still counts against limits,
         there on its new nodes.
+    within_s
+        How long it may take until all is gone. The work starts only then, so it has to fit for longer.
     """
 
     allocations: Sequence[Allocation] = ()
     parts: Sequence[tuple[Workload, Allocation, Collection[int]]] = ()
     moved: Sequence[Workload] = ()
+    within_s: int = 0
 
 
 NOTHING_GONE = Gone()
@@ -157,7 +160,7 @@ class PreemptionTrials:
                 jobspecs[each.id],
                 probe,
                 reserve=each.id in reservations and each is not attempt.workload,
-                duration_s=each.duration_s or 0,
+                duration_s=_duration_s(each, victims.within_s if each is attempt.workload else 0),
                 policy=standing.policies.get(each.queue, ""),
             )
             for each, probe in zip(tried, await self._probes_for(len(tried)), strict=True)
@@ -230,6 +233,11 @@ class PreemptionTrials:
         if (missing := count - len(self._probes)) > 0:
             self._probes += await self._ledger.next_jobids(missing)
         return self._probes[:count]
+
+
+def _duration_s(workload: Workload, later_s: int) -> int:
+    """Return for how long work that starts later has its nodes from now on; 0: without end."""
+    return workload.duration_s + later_s if workload.duration_s else 0
 
 
 def _within_limits(

@@ -307,7 +307,7 @@ def _cheapest(given: Sequence[PreemptionCandidate], few: Victims, enough: Victim
     The dearest is left out first, then the other sets are tried that may cost less.
     """
     best = enough
-    branches: list[tuple[Victims, Victims]] = [((), tuple(sorted(few, key=_dearest, reverse=True)))]
+    branches: list[tuple[Victims, Victims]] = [((), tuple(reversed(preemption_order(few))))]
     while branches:
         kept, rest = branches.pop()
         if price(kept) >= price(best):
@@ -319,11 +319,7 @@ def _cheapest(given: Sequence[PreemptionCandidate], few: Victims, enough: Victim
         branches.append(((*kept, dearest), tuple(others)))
         if not any(each.takes_along(dearest) for each in kept) and (yield (*given, *kept, *others)):
             branches.append((kept, tuple(others)))
-    return best
-
-
-def _dearest(each: PreemptionCandidate) -> tuple[object, ...]:
-    return each.turn, each.loss, -each.start.timestamp(), -each.workload
+    return tuple(each for each in few if each in best)
 
 
 def _groups(victims: Victims, size: int) -> list[frozenset[PreemptionCandidate]]:

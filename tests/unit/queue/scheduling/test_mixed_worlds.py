@@ -98,7 +98,7 @@ class Judge:
     async def _best_wholes(
         self, could_be: Any, spared: Any, elastic: Any, enough: Any, parts: Any
     ) -> tuple[str, tuple[Any, ...] | None]:
-        wholes = elastic.beside(could_be.wholes, [(each,) for each in parts])
+        wholes = elastic.beside(could_be.wholes, elastic.parts(could_be.elastic))
         for each in preemption_order(wholes):
             if await enough([each]):
                 before = [other for other in wholes if other.turn < each.turn] if each.turn[1] else []
@@ -109,7 +109,7 @@ class Judge:
         for some in subsets(wholes, 1):
             evicted = {each.workload for each in some}
             for given in spared:
-                if any(each.of in evicted for each in given):
+                if any({each.of, each.workload} & evicted for each in given):
                     continue
                 price = max(each.turn for each in some), lost(some), lost(some) + lost(given)
                 if (best is None or price < best) and await enough((*given, *some)):
@@ -160,6 +160,7 @@ async def test_no_other_victims_lose_less_and_what_they_end_for_starts(judge: Ju
                     row = world.bench.ledger.get(first)
                     if row is None or row.state is not State.ALLOCATED:
                         judge.faults.append(f"work ended for {row and row.name}, which does not start")
+                        break
                     judge.seen["carried through"] += 1
                 await world.run_what_started()
                 await world.bench.cycle()
