@@ -8,7 +8,7 @@ again, and its reservation is kept until that succeeds. A failed request tells w
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from weakref import WeakKeyDictionary
 
@@ -47,6 +47,30 @@ class _Asked:
     duration_s: int
     matcher: Matcher
     with_allocation: bool
+
+    def in_flavors(self) -> Iterator[_Asked]:
+        """Yield the same request on the nodes of each of its flavors, in order, not before it may use them;
+        itself if it has none.
+        """
+        if not self.jobspec.flavors:
+            yield self
+            return
+        request = self.request
+        for flavor, jobspec in zip(self.jobspec.flavors, self.jobspec.of_flavors, strict=True):
+            not_before = max(request.not_before, request.waits_since + flavor.wait_s)
+            yield replace(self, jobspec=jobspec, request=replace(request, not_before=not_before))
+
+    def in_open_flavors(self, now: int) -> list[_Asked]:
+        """Return those of them that may start now."""
+        return [each for each in self.in_flavors() if each.request.not_before <= now]
+
+    def key(self, now: int) -> tuple[object, ...]:
+        """Return what a refusal of a jobspec depends on, beside the jobspec and the length of its window."""
+        request, flavors = self.request, self.jobspec.flavors
+        closed = sum(request.waits_since + each.wait_s > now for each in flavors)
+        since = request.waits_since if closed and request.reserve else 0
+        options = request.exclude, request.reserve, request.explain, request.min_slots, request.not_before
+        return self.matcher.policy.name, *options, closed, since
 
 
 class JobMatching:
@@ -102,8 +126,7 @@ class JobMatching:
     def _match_new(self, asked: _Asked) -> MatchResult:
         state, request = self._state, asked.request
         end = state.end_of(state.now, asked.duration_s)
-        options = (request.exclude, request.reserve, request.explain, request.min_slots, request.not_before)
-        key = (end - state.now, asked.matcher.policy.name, *options)
+        key = (end - state.now, *asked.key(state.now))
         if self._no_fit_at != (state.releases, state.topology):
             self._no_fit.clear()
             self._no_fit_at = (state.releases, state.topology)
@@ -131,7 +154,58 @@ class JobMatching:
     def _search(
         self, asked: _Asked, replaced: GraphJob | None = None
     ) -> tuple[GraphPlacement | None, LaterPlacement]:
-        """Return a placement that begins now; else, if reservations are wanted, the earliest later one."""
+        """Return a placement that begins now; else, if reservations are wanted, the earliest later one.
+        Of flavors, the first counts that has it.
+        """
+        if not asked.jobspec.flavors:
+            return self._search_nodes(asked, replaced)
+        state, request, matcher = self._state, asked.request, asked.matcher
+        room, end = Restriction(self._vertices(request.exclude)), state.end_of(state.now, asked.duration_s)
+        for each in asked.in_open_flavors(state.now):
+            if (placement := matcher.place(each.jobspec, state.now, end, room)) is not None:
+                return placement, LaterPlacement()
+        wanted = request.reserve or replaced is not None
+        return None, self._earliest_of_flavors(asked, room, replaced) if wanted else LaterPlacement()
+
+    def _earliest_of_flavors(
+        self, asked: _Asked, room: Restriction, replaced: GraphJob | None = None
+    ) -> LaterPlacement:
+        """Return the earliest later placement in any flavor, and of several the first.
+
+        A flavor that the job may use later may be free then, so that time is tried too.
+        """
+        state, best = self._state, LaterPlacement()
+        until = state.horizon if replaced is None else replaced.start
+        for each in asked.in_flavors():
+            at = each.request.not_before
+            if at >= (best.start if best.placement is not None else until):
+                continue
+            later = LaterPlacement()
+            if at > state.now:
+                end = state.end_of(at, asked.duration_s)
+                later = LaterPlacement(at, asked.matcher.place(each.jobspec, at, end, room))
+            if later.placement is None:
+                later = self._reserve(each, room, replaced)
+            earlier = best.placement is None or later.start < best.start
+            if later.placement is not None and earlier:
+                best = LaterPlacement(later.start, later.placement)
+            elif best.placement is None and later.tried_until:
+                best = LaterPlacement(tried_until=later.tried_until)
+        return best
+
+    def _reserve(self, asked: _Asked, room: Restriction, replaced: GraphJob | None) -> LaterPlacement:
+        return asked.matcher.reserve(
+            asked.jobspec,
+            asked.duration_s,
+            room,
+            replaced,
+            latest_nodes=asked.request.latest_nodes,
+            not_before=asked.request.not_before,
+        )
+
+    def _search_nodes(
+        self, asked: _Asked, replaced: GraphJob | None
+    ) -> tuple[GraphPlacement | None, LaterPlacement]:
         state, later, request, matcher = self._state, LaterPlacement(), asked.request, asked.matcher
         end = state.end_of(state.now, asked.duration_s)
         for room in rooms(state, asked.jobspec, self._vertices(request.exclude)):
@@ -141,14 +215,7 @@ class JobMatching:
             ):
                 return placement, later
             if request.reserve or replaced is not None:
-                later = matcher.reserve(
-                    asked.jobspec,
-                    asked.duration_s,
-                    room,
-                    replaced,
-                    latest_nodes=request.latest_nodes,
-                    not_before=request.not_before,
-                )
+                later = self._reserve(asked, room, replaced)
                 if later.placement is not None or later.tried_until:
                     break
         return None, later
@@ -163,16 +230,25 @@ class JobMatching:
         request, matcher, least = asked.request, asked.matcher, asked.request.min_slots
         if not 0 < least < self._molder.size(jobspec) or not duration_s:
             return None
-        for room in rooms(state, jobspec, self._vertices(request.exclude)):
+        choices = asked.in_open_flavors(state.now)
+        for each, room in (
+            (each, room)
+            for each in choices
+            for room in rooms(state, jobspec, self._vertices(request.exclude))
+        ):
 
             def place(wanted: Jobspec, length: int, room: Restriction = room) -> GraphPlacement | None:
                 return matcher.place(wanted, state.now, state.end_of(state.now, length), room)
 
-            molded = self._molder.start(jobspec, least, duration_s, place)
+            molded = self._molder.start(each.jobspec, least, duration_s, place)
             if molded is None:
                 continue
             if later.placement is None and not start and not request.reserve:
-                later = matcher.reserve(jobspec, duration_s, room)
+                later = (
+                    self._earliest_of_flavors(asked, room)
+                    if jobspec.flavors
+                    else matcher.reserve(jobspec, duration_s, room)
+                )
             start = later.start if later.placement is not None else start
             if not start or state.now + molded.duration_s < start + duration_s:
                 return molded
@@ -192,6 +268,9 @@ class JobMatching:
         request, jobspec = asked.request, asked.jobspec
         if not request.explain or not self._state.reserved_times:
             return "", ""
+        if jobspec.flavors:
+            found = (self._blocked(each, end) for each in asked.in_open_flavors(self._state.now))
+            return next((each for each in found if each[0]), ("", ""))
         if jobspec.reservation and (waits := not_begun(self._state, jobspec.reservation)):
             return jobspec.reservation, waits
         for room in rooms(self._state, jobspec, self._vertices(request.exclude)):
@@ -207,7 +286,8 @@ class JobMatching:
 
         def restart() -> bool:
             state.free(job)
-            if self._still_free(job, asked.jobspec, end):
+            # a flavor before the reserved one may be free now
+            if not asked.jobspec.flavors and self._still_free(job, asked.jobspec, end):
                 result.append(self._grant(asked, job.placement, end))
                 return True
             result.append(self._match_new(asked))
@@ -308,6 +388,8 @@ class JobMatching:
         jobid, everywhere = request.jobid, anywhere(state, jobspec)
         if not request.explain:
             return MatchResult(MatchVerdict.BUSY, jobid)
+        if jobspec.flavors:
+            return self._refuse_flavors(asked)
         if jobspec.reservation and (reason := refusal_inside(state, jobspec, asked.duration_s)):
             return MatchResult(MatchVerdict.UNSATISFIABLE, jobid, reason=reason)
         if not self._ever(asked, everywhere):
@@ -328,6 +410,25 @@ class JobMatching:
         window = Window(state.now, end, state.now, constraint=jobspec.constraint, exclude=exclude)
         reason, shortages = matcher.explain(jobspec, window)
         return MatchResult(MatchVerdict.BUSY, jobid, reason=reason, shortages=shortages)
+
+    def _refuse_flavors(self, asked: _Asked) -> MatchResult:
+        """Return why it does not fit in each flavor that it may use now; if it never fits in any, in each."""
+        ever = any(self._ever(each, Restriction()) for each in asked.in_flavors())
+        choices = asked.in_open_flavors(self._state.now) if ever else list(asked.in_flavors())
+        answers = [self._refuse(each) for each in choices]
+        flavors = zip(asked.jobspec.of_flavors, asked.jobspec.flavors, strict=True)
+        names = {jobspec: flavor.name for jobspec, flavor in flavors}
+        reasons = (
+            f"flavor {names[each.jobspec]!r}: {answer.reason}"
+            for each, answer in zip(choices, answers, strict=True)
+        )
+        return MatchResult(
+            MatchVerdict.BUSY if ever else MatchVerdict.UNSATISFIABLE,
+            asked.request.jobid,
+            reason="; ".join(reasons),
+            shortages=answers[0].shortages if answers else (),
+            blocked_by=next((each.blocked_by for each in answers if each.blocked_by), "") if ever else "",
+        )
 
     def _ever(self, asked: _Asked, everywhere: Restriction) -> bool:
         """Return True if a request, or the smallest start that it allows, fits the graph without jobs."""
@@ -414,9 +515,12 @@ class JobMatching:
         except InvalidJobspec as error:
             return MatchResult(MatchVerdict.INVALID, reason=str(error))
         everywhere = anywhere(self._state, jobspec)
-        placement = self._matcher.on_empty(jobspec, everywhere)
-        if placement is not None:
-            return MatchResult(MatchVerdict.GRANTED, shares=node_shares(placement))
+        for each in jobspec.of_flavors or (jobspec,):
+            if (placement := self._matcher.on_empty(each, everywhere)) is not None:
+                return MatchResult(MatchVerdict.GRANTED, shares=node_shares(placement))
+        if jobspec.flavors:
+            asked = _Asked(JobMatchRequest(text, explain=True), jobspec, 0, self._matcher, False)
+            return self._refuse_flavors(asked)
         reason, shortages = self._why_never(self._matcher, jobspec, everywhere)
         return MatchResult(MatchVerdict.UNSATISFIABLE, reason=reason, shortages=shortages)
 
