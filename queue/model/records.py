@@ -405,6 +405,8 @@ class Workload:
     predicted_s: int | None = field(default=None, compare=False)
     """Predicted duration, below the stated one; None: there is none.
     Not in the tables, the leader computes it."""
+    closed_flavors: int = field(default=0, compare=False)
+    """How many flavors of its request it may not use yet. Not in the tables, the leader computes it."""
 
     @property
     def ref(self) -> str:

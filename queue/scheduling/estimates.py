@@ -36,6 +36,7 @@ from fluxqueue.fluxion.errors import FluxionError
 from fluxqueue.fluxion.messages import JobMatchRequest, MatchVerdict
 from fluxqueue.queue.metrics import START_ERROR_SECONDS
 from fluxqueue.queue.model.estimates import Estimate, StartEstimates
+from fluxqueue.queue.model.flavors import waits_since_s
 from fluxqueue.queue.model.reasons import LIMIT_REASONS
 from fluxqueue.queue.model.records import FluxionJobId, Workload, WorkloadId
 from fluxqueue.queue.scheduling.chained_starts import ChainedStarts
@@ -348,6 +349,7 @@ class StartEstimator:
                 duration_s=workload.duration_s or 0,
                 policy=discipline.match_policy,
                 not_before=not_before,
+                waits_since=waits_since_s(workload),
             )
             for workload, jobid in zip(batch, ids, strict=True)
         ]

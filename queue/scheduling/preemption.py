@@ -35,7 +35,7 @@ does not end preemption for all.
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import islice
 
 import structlog
@@ -371,7 +371,9 @@ class Preemptor:
                     continue
                 if queue not in who.taking_part and not workload.comes_first:
                     break
-                kind = workload.shape, workload.account, workload.namespace, workload.priority
+                if closed := waiting.closed_flavors:
+                    workload = replace(workload, closed_flavors=closed)
+                kind = workload.shape, workload.account, workload.namespace, workload.priority, closed
                 if kind not in kinds:
                     kinds.add(kind)
                     heads.append(workload)

@@ -16,6 +16,7 @@ from dataclasses import dataclass, field
 from fluxqueue.api.fluxqueues import QueueLimits
 from fluxqueue.fluxion.messages import JobMatchRequest, MatchResult, MatchVerdict
 from fluxqueue.queue.model.accounts import Account
+from fluxqueue.queue.model.flavors import waits_since_s
 from fluxqueue.queue.model.records import Allocation, FluxionJobId, Workload, WorkloadId
 from fluxqueue.queue.scheduling.graph import GraphKeeper
 from fluxqueue.queue.scheduling.guarantees import Guarantees
@@ -48,7 +49,7 @@ class Attempt:
     def key(self) -> tuple[object, ...]:
         """Equal for attempts with the same outcome, as long as nothing is freed."""
         return (
-            tuple((each.id, each.shape) for each in (self.workload, *self.ahead)),
+            tuple((each.id, each.shape, each.closed_flavors) for each in (self.workload, *self.ahead)),
             self.candidates,
             self.limits,
             self.accounts,
@@ -162,6 +163,7 @@ class PreemptionTrials:
                 reserve=each.id in reservations and each is not attempt.workload,
                 duration_s=_duration_s(each, victims.within_s if each is attempt.workload else 0),
                 policy=standing.policies.get(each.queue, ""),
+                waits_since=waits_since_s(each),
             )
             for each, probe in zip(tried, await self._probes_for(len(tried)), strict=True)
         ]

@@ -155,10 +155,10 @@ class Scheduler:
         """Request a cycle for the next planned event: a reservation begins,
         or an allocation should have ended.
         """
-        starts, reserved_time = self._phases.reserved_starts(), self._phases.next_reserved_time()
+        starts, change = self._phases.reserved_starts(), self._phases.next_change()
         now = self._ledger.wall()
-        if reserved_time < float("inf"):
-            self.soon(min(max(reserved_time - now.timestamp(), 0), _FURTHEST_S) + SOON_S)
+        if change < float("inf"):
+            self.soon(min(max(change - now.timestamp(), 0), _FURTHEST_S) + SOON_S)
         if not starts:
             return
         recent = now - timedelta(seconds=1)
