@@ -64,7 +64,8 @@ class FlavorWaits:
 
     def is_outdated(self, workload: Workload) -> bool:
         """True if the reason of a workload names another flavor than the next, or another time."""
-        return _MAY_USE in workload.message and self._words(workload) not in workload.message
+        words = self._words(workload)
+        return _MAY_USE in workload.message and not (words and words in workload.message)
 
     def refine(self, changes: Sequence[ReasonChange]) -> list[ReasonChange]:
         """Add to the reasons of work that waits for nodes which flavor it may use next, and from when on."""

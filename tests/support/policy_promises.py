@@ -17,6 +17,7 @@ PAGES = (
     "limits.md",
     "preemption.md",
     "consolidation.md",
+    "flavors.md",
     "elastic.md",
     "shrinking.md",
     "estimates.md",
@@ -68,6 +69,11 @@ _MOVES_WORLDS, _MOVES_RULES = (
     f"{_SCHEDULING}/test_consolidation_worlds.py",
     f"{_SCHEDULING}/test_consolidation_rules.py",
 )
+_FLAVORS, _FLAVOR_MATCHES = (
+    f"{_SCHEDULING}/test_flavor_waits.py",
+    "unit/fluxion/engine/test_flavors.py",
+)
+_FLAVOR_TIMES, _FLAVORS_E2E = "unit/queue/model/test_flavors.py", f"{_E2E}/test_flavors.py"
 _MOVED = "unit/queue/model/test_consolidations.py"
 _WITHDRAWALS = f"{_SCHEDULING}/test_withdrawals.py"
 _REFUSALS, _DIFFERENT = (
@@ -108,10 +114,75 @@ NO_PROMISES = (
     "- It does not weigh what other work waits",
     "- Work that does not restart where it was",
     "- A worker that is given back is lost for Ray",
+    "| field of a flavor |",
+    "- It does not move running work to a cheaper",
 )
 """Headings of tables, and words around the promises."""
 
 PROMISES: Mapping[str, tuple[str, ...]] = {
+    "A queue can have several kinds of nodes": (
+        f"{_FLAVORS}::test_work_gets_a_flavor_when_it_has_waited_for_it",
+        f"{_FLAVORS_E2E}::test_work_uses_the_next_flavor_when_it_has_waited_for_it",
+    ),
+    "| `name` |": (f"{_FLAVORS}::test_the_reason_says_which_flavor_comes_next_and_when",),
+    "| `nodeSelector` |": (f"{_FLAVOR_TIMES}::test_flavors_are_read_back_as_they_were_written",),
+    "| `waitSeconds` |": (
+        f"{_FLAVORS}::test_work_gets_a_flavor_when_it_has_waited_for_it",
+        f"{_FLUXJOBS}::test_a_contradictory_queue_is_refused_with_a_sentence",
+    ),
+    "There are at most eight.": (
+        f"{_FLUXJOBS}::test_a_contradictory_queue_is_refused_with_a_sentence",
+        f"{_FLAVORS}::test_without_flavors_a_request_is_as_before",
+    ),
+    "- **The first flavor that starts it.**": (
+        f"{_FLAVOR_MATCHES}::test_work_gets_the_first_flavor_with_room",
+        f"{_FLAVOR_MATCHES}::test_each_start_is_in_the_first_open_flavor_that_has_enough",
+    ),
+    "- **All of it in one flavor.**": (
+        f"{_FLAVOR_MATCHES}::test_a_gang_is_in_one_flavor",
+        f"{_FLAVORS}::test_work_can_never_start_only_if_no_flavor_could_hold_it",
+    ),
+    "- A pod that is matched alone later": (
+        f"{_FLAVORS}::test_work_of_a_lost_node_restarts_elsewhere_before_all_that_came_later",
+    ),
+    "- The wait counts from the submission": (
+        f"{_FLAVORS}::test_the_wait_counts_from_the_submission_of_each_workload",
+        f"{_FLAVOR_TIMES}::test_the_wait_counts_from_the_earliest_start_that_its_user_allows",
+        f"{_FLAVORS}::test_a_new_leader_goes_on_with_the_same_times",
+    ),
+    "- Work that selects nodes itself": (f"{_FLAVORS}::test_work_that_selects_nodes_waits_for_their_flavor",),
+    "- Work within a [FluxReservation]": (
+        f"{_FLAVOR_TIMES}::test_work_for_a_reservation_has_no_flavors",
+        f"{_FLAVOR_MATCHES}::test_a_flavor_is_not_for_work_in_a_reservation",
+    ),
+    "A reservation is in the flavor in which": (
+        f"{_FLAVORS}::test_the_estimate_is_when_a_later_flavor_may_be_used",
+        f"{_FLAVOR_MATCHES}::test_a_reservation_begins_when_a_later_flavor_may_be_used_and_is_free",
+        f"{_FLAVOR_MATCHES}::test_a_reservation_is_in_the_flavor_that_is_free_first",
+    ),
+    "If a node of an earlier flavor becomes free": (
+        f"{_FLAVOR_MATCHES}::test_a_reservation_moves_to_an_earlier_flavor_that_becomes_free_before",
+        f"{_FLAVOR_MATCHES}::test_a_reservation_that_is_due_starts_in_an_earlier_flavor_that_is_free",
+        f"{_FLAVOR_MATCHES}::test_work_never_fits_only_if_no_flavor_could_hold_it",
+    ),
+    "A flavor that no node has keeps nothing": (
+        "unit/queue/status/test_fluxqueue_status.py::test_a_flavor_that_no_node_has_is_named",
+        f"{_FLAVORS}::test_work_can_never_start_only_if_no_flavor_could_hold_it",
+    ),
+    "Work whose node is lost, drained": (
+        f"{_FLAVORS}::test_work_of_a_lost_node_restarts_elsewhere_before_all_that_came_later",
+        f"{_FLAVORS_E2E}::test_work_of_a_withdrawn_node_restarts_elsewhere_first_in_line",
+    ),
+    "An edit of `spec.flavors` counts": (
+        f"{_FLAVORS_E2E}::test_work_uses_the_next_flavor_when_it_has_waited_for_it",
+    ),
+    "Prices go by labels of nodes": (
+        "unit/queue/model/test_prices.py::test_the_first_entry_of_a_node_counts",
+    ),
+    "- It asks for no nodes": (f"{_FLUXJOBS}::test_a_contradictory_queue_is_refused_with_a_sentence",),
+    "- The [simulator](simulator.md) has flavors where": (
+        f"{_FORECASTS}::test_work_starts_in_a_flavor_when_it_has_waited_for_it",
+    ),
     "Small work on many nodes can keep": (
         f"{_MOVES}::test_small_work_is_moved_and_restarts_first_in_line",
         f"{_MOVES}::test_nothing_is_moved_that_may_not_be",

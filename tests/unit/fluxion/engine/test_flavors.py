@@ -7,11 +7,11 @@ from typing import Any
 
 from hypothesis import given
 from hypothesis import strategies as st
+from support import fluxion_builders
+from support.fluxion_builders import engine, jobspec, node, nodes, slot
 
 from fluxqueue.fluxion.engine.engine import Engine
 from fluxqueue.fluxion.messages import CallContext, MatchResult, MatchVerdict
-from tests.support import fluxion_builders
-from tests.support.fluxion_builders import engine, jobspec, node, nodes, slot
 
 GRANTED, RESERVED, BUSY, NEVER = (
     MatchVerdict.GRANTED,

@@ -139,6 +139,16 @@ async def test_the_reason_says_which_flavor_comes_next_and_when() -> None:
         assert bench.row("d").message.count("it may use flavor") == 1
 
 
+async def test_work_that_is_not_asked_about_is_told_of_each_flavor_in_its_time() -> None:
+    async with machine(Policy.FCFS, reserved=1) as (bench, clock):
+        await run(bench, work("a", duration="10h"), work("b"), work("c"))
+        for passed, told in ((0, "spot"), (600, "demand"), (600, "")):
+            clock.later(passed)
+            await bench.cycle()
+            _, _, named = bench.row("c").message.partition("it may use flavor ")
+            assert named.partition(" too")[0] == (f"'{told}'" if told else "")
+
+
 async def test_the_estimate_is_when_a_later_flavor_may_be_used() -> None:
     async with machine(reserved=1, spot=1) as (bench, clock):
         await run(bench, work("a", duration="10h"), work("b"))
