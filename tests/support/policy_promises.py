@@ -822,6 +822,11 @@ PROMISES: Mapping[str, tuple[str, ...]] = {
         "unit/queue/status/test_fluxqueue_status.py::test_a_node_selector_that_matches_no_node_is_reported",
         f"{_EDITS}::test_the_status_of_a_queue_counts_its_work_and_reports_whether_it_has_nodes",
     ),
+    "| `flavors`: more than 8": (f"{_FLUXJOBS}::test_a_contradictory_queue_is_refused_with_a_sentence",),
+    "| a flavor that no node has | accepted": (
+        "unit/queue/status/test_fluxqueue_status.py::test_a_flavor_that_no_node_has_is_named",
+        f"{_FLAVORS}::test_work_can_never_start_only_if_no_flavor_could_hold_it",
+    ),
     "| a limit of zero": (f"{_REVIEWS}::test_surprising_limits_are_accepted_with_a_warning",),
     "| a queue deleted with work": (
         f"{_EDITS}::test_work_of_a_deleted_queue_waits_until_the_queue_exists_again",

@@ -8,11 +8,11 @@ import pytest
 
 from fluxqueue.fluxion.match.flavors import Flavor, InvalidFlavors, admitting_any, read_flavors
 
-SPOT = {"name": "spot", "wait": 600, "labels": ["type=spot"]}
+SPOT: dict[str, Any] = {"name": "spot", "wait": 600, "labels": ["type=spot"]}
 
 
 def test_flavors_are_read_in_their_order() -> None:
-    own = {"name": "own", "wait": 0, "labels": ["type=own", "zone=a"]}
+    own: dict[str, Any] = {"name": "own", "wait": 0, "labels": ["type=own", "zone=a"]}
     assert read_flavors([own, SPOT]) == (
         Flavor("own", 0, ("type=own", "zone=a")),
         Flavor("spot", 600, ("type=spot",)),
@@ -39,7 +39,7 @@ def test_a_list_that_cannot_be_read_is_refused_with_the_place(value: Any, proble
 
 def test_a_constraint_keeps_to_the_nodes_of_any_flavor() -> None:
     own, spot = Flavor("own", 0, ("type=own",)), Flavor("spot", 0, ("type=spot",))
-    base = {"properties": ["arch=amd64"]}
+    base: dict[str, Any] = {"properties": ["arch=amd64"]}
     either = {"or": [{"properties": ["type=own"]}, {"properties": ["type=spot"]}]}
     assert admitting_any(base, []) == base
     assert admitting_any(None, [own]) == {"properties": ["type=own"]}

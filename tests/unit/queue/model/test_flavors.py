@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from datetime import timedelta
+from typing import Any
 
 from support.queue_builders import EPOCH, a_workload
 
@@ -16,7 +17,7 @@ FLAVORS = (Flavor("own", {"type": "own", "zone": "a"}), Flavor("spot", {"type": 
 TEXT = jobspec_of("default/j", [SizedPods({}, 1)], duration_s=60, placement=PlacementRules(flavors=FLAVORS))
 
 
-def work(**values: object) -> Workload:
+def work(**values: Any) -> Workload:
     return a_workload(jobspec=TEXT, shape=shape_of(TEXT), submitted_at=EPOCH, **values)
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from datetime import datetime, timedelta
-from typing import Any, cast
+from typing import Any
 
 import msgspec
 from support.builders import make_job, make_node
@@ -21,7 +21,6 @@ from fluxqueue.queue.cluster.context import QueueDefaults
 from fluxqueue.queue.intake.describe import describe_job
 from fluxqueue.queue.model.changes import Ending, Requeue
 from fluxqueue.queue.model.records import NewWorkload
-from fluxqueue.queue.store import Store
 
 FLAVORS = tuple(
     Flavor(name, {"type": name}, wait_s)
@@ -177,7 +176,7 @@ async def test_a_new_leader_goes_on_with_the_same_times() -> None:
         await run(bench, work("a", duration="10h"), work("b"))
         clock.later(300)
         matcher = LocalFluxion()
-        async with a_leader(cast("Store", bench.store), bench.nodes, matcher, clock) as following:
+        async with a_leader(bench.store, bench.nodes, matcher, clock) as following:
             following.policy = Policy.EASY
             await following.cycle()
             clock.later(299)
@@ -210,7 +209,7 @@ async def test_equal_work_is_answered_by_a_few_questions_when_a_flavor_opens() -
             asked.append(len(requests))
             return await match_batch(requests, **options)
 
-        bench.fluxion.match_batch = counted  # type: ignore[method-assign]
+        bench.fluxion.match_batch = counted  # type: ignore[method-assign,assignment]
         for passed in (300, 300, 1):
             clock.later(passed)
             await bench.cycle()
