@@ -8,10 +8,11 @@ again, and its reservation is kept until that succeeds. A failed request tells w
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from weakref import WeakKeyDictionary
 
+from fluxqueue.fluxion.engine.asked import Asked
 from fluxqueue.fluxion.engine.reserved_times import (
     anywhere,
     in_the_way,
@@ -36,41 +37,6 @@ from fluxqueue.fluxion.messages import JobMatchRequest, MatchResult, MatchVerdic
 __all__ = ["JobMatching"]
 
 _MAX_REFUSALS = 256
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class _Asked:
-    """A request of a batch, as it was read."""
-
-    request: JobMatchRequest
-    jobspec: Jobspec
-    duration_s: int
-    matcher: Matcher
-    with_allocation: bool
-
-    def in_flavors(self) -> Iterator[_Asked]:
-        """Yield the same request on the nodes of each of its flavors, in order, not before it may use them;
-        itself if it has none.
-        """
-        if not self.jobspec.flavors:
-            yield self
-            return
-        request = self.request
-        for flavor, jobspec in zip(self.jobspec.flavors, self.jobspec.of_flavors, strict=True):
-            not_before = max(request.not_before, request.waits_since + flavor.wait_s)
-            yield replace(self, jobspec=jobspec, request=replace(request, not_before=not_before))
-
-    def in_open_flavors(self, now: int) -> list[_Asked]:
-        """Return those of them that may start now."""
-        return [each for each in self.in_flavors() if each.request.not_before <= now]
-
-    def key(self, now: int) -> tuple[object, ...]:
-        """Return what a refusal of a jobspec depends on, beside the jobspec and the length of its window."""
-        request, flavors = self.request, self.jobspec.flavors
-        closed = sum(request.waits_since + each.wait_s > now for each in flavors)
-        since = request.waits_since if closed and request.reserve else 0
-        options = request.exclude, request.reserve, request.explain, request.min_slots, request.not_before
-        return self.matcher.policy.name, *options, closed, since
 
 
 class JobMatching:
@@ -98,7 +64,7 @@ class JobMatching:
             )
         except (InvalidJobspec, UnknownPolicy) as error:
             return MatchResult(MatchVerdict.INVALID, request.jobid, reason=str(error))
-        asked = _Asked(request, jobspec, duration_s, matcher, with_allocation)
+        asked = Asked(request, jobspec, duration_s, matcher, with_allocation)
         if live is not None and live.start > state.now:
             if not request.improve:
                 return self._answer(MatchVerdict.RESERVED, live, with_allocation)
@@ -123,7 +89,7 @@ class JobMatching:
             raise InvalidJobspec(f"duration: {duration_s} is negative")
         return duration_s
 
-    def _match_new(self, asked: _Asked) -> MatchResult:
+    def _match_new(self, asked: Asked) -> MatchResult:
         state, request = self._state, asked.request
         end = state.end_of(state.now, asked.duration_s)
         key = (end - state.now, *asked.key(state.now))
@@ -152,7 +118,7 @@ class JobMatching:
         return result
 
     def _search(
-        self, asked: _Asked, replaced: GraphJob | None = None
+        self, asked: Asked, replaced: GraphJob | None = None
     ) -> tuple[GraphPlacement | None, LaterPlacement]:
         """Return a placement that begins now; else, if reservations are wanted, the earliest later one.
         Of flavors, the first counts that has it.
@@ -168,7 +134,7 @@ class JobMatching:
         return None, self._earliest_of_flavors(asked, room, replaced) if wanted else LaterPlacement()
 
     def _earliest_of_flavors(
-        self, asked: _Asked, room: Restriction, replaced: GraphJob | None = None
+        self, asked: Asked, room: Restriction, replaced: GraphJob | None = None
     ) -> LaterPlacement:
         """Return the earliest later placement in any flavor, and of several the first.
 
@@ -193,7 +159,7 @@ class JobMatching:
                 best = LaterPlacement(tried_until=later.tried_until)
         return best
 
-    def _reserve(self, asked: _Asked, room: Restriction, replaced: GraphJob | None) -> LaterPlacement:
+    def _reserve(self, asked: Asked, room: Restriction, replaced: GraphJob | None) -> LaterPlacement:
         return asked.matcher.reserve(
             asked.jobspec,
             asked.duration_s,
@@ -204,7 +170,7 @@ class JobMatching:
         )
 
     def _search_nodes(
-        self, asked: _Asked, replaced: GraphJob | None
+        self, asked: Asked, replaced: GraphJob | None
     ) -> tuple[GraphPlacement | None, LaterPlacement]:
         state, later, request, matcher = self._state, LaterPlacement(), asked.request, asked.matcher
         end = state.end_of(state.now, asked.duration_s)
@@ -220,7 +186,7 @@ class JobMatching:
                     break
         return None, later
 
-    def _mold(self, asked: _Asked, later: LaterPlacement, start: int = 0) -> Molded | None:
+    def _mold(self, asked: Asked, later: LaterPlacement, start: int = 0) -> Molded | None:
         """Return a start with fewer slots that ends sooner than the job would if it waited for all; None if
         there is none.
 
@@ -254,14 +220,14 @@ class JobMatching:
                 return molded
         return None
 
-    def _book_molded(self, asked: _Asked, molded: Molded) -> MatchResult:
+    def _book_molded(self, asked: Asked, molded: Molded) -> MatchResult:
         return self._grant(asked, molded.placement, self._state.end_of(self._state.now, molded.duration_s))
 
-    def _grant(self, asked: _Asked, placement: GraphPlacement, end: int) -> MatchResult:
+    def _grant(self, asked: Asked, placement: GraphPlacement, end: int) -> MatchResult:
         verdict, jobid = MatchVerdict.GRANTED, asked.request.jobid
         return self._book(verdict, jobid, self._state.now, end, placement, asked.with_allocation)
 
-    def _blocked(self, asked: _Asked, end: int) -> tuple[str, str]:
+    def _blocked(self, asked: Asked, end: int) -> tuple[str, str]:
         """Return which advance reservation alone keeps a request from starting now, and that in a sentence;
         empty if none does.
         """
@@ -278,7 +244,7 @@ class JobMatching:
                 return time.name, obstacle(self._state, time)
         return "", ""
 
-    def _start(self, job: GraphJob, asked: _Asked) -> MatchResult:
+    def _start(self, job: GraphJob, asked: Asked) -> MatchResult:
         """Turn a reservation whose start has come into an allocation."""
         state = self._state
         end = state.end_of(state.now, asked.duration_s)
@@ -296,7 +262,7 @@ class JobMatching:
         state.atomically(restart)
         return result[-1]
 
-    def _improve(self, job: GraphJob, asked: _Asked) -> MatchResult:
+    def _improve(self, job: GraphJob, asked: Asked) -> MatchResult:
         """Replace a reservation by an earlier start, if there is one."""
         state, request, jobspec, duration_s = self._state, asked.request, asked.jobspec, asked.duration_s
         alike = (
@@ -329,7 +295,7 @@ class JobMatching:
                 self._record_shortfall(job, request, later)
         return self._answer(MatchVerdict.RESERVED, job, asked.with_allocation)
 
-    def _book_later(self, asked: _Asked, later: LaterPlacement) -> MatchResult:
+    def _book_later(self, asked: Asked, later: LaterPlacement) -> MatchResult:
         """Make a reservation."""
         assert later.placement is not None
         verdict, jobid, start = MatchVerdict.RESERVED, asked.request.jobid, later.start
@@ -383,7 +349,7 @@ class JobMatching:
         allocation = write_r(job.placement) if with_allocation else ""
         return MatchResult(verdict, job.jobid, job.start, job.end, job.shares, allocation=allocation)
 
-    def _refuse(self, asked: _Asked) -> MatchResult:
+    def _refuse(self, asked: Asked) -> MatchResult:
         request, jobspec, matcher, state = asked.request, asked.jobspec, asked.matcher, self._state
         jobid, everywhere = request.jobid, anywhere(state, jobspec)
         if not request.explain:
@@ -411,7 +377,7 @@ class JobMatching:
         reason, shortages = matcher.explain(jobspec, window)
         return MatchResult(MatchVerdict.BUSY, jobid, reason=reason, shortages=shortages)
 
-    def _refuse_flavors(self, asked: _Asked) -> MatchResult:
+    def _refuse_flavors(self, asked: Asked) -> MatchResult:
         """Return why it does not fit in each flavor that it may use now; if it never fits in any, in each."""
         ever = any(self._ever(each, Restriction()) for each in asked.in_flavors())
         choices = asked.in_open_flavors(self._state.now) if ever else list(asked.in_flavors())
@@ -430,7 +396,7 @@ class JobMatching:
             blocked_by=next((each.blocked_by for each in answers if each.blocked_by), "") if ever else "",
         )
 
-    def _ever(self, asked: _Asked, everywhere: Restriction) -> bool:
+    def _ever(self, asked: Asked, everywhere: Restriction) -> bool:
         """Return True if a request, or the smallest start that it allows, fits the graph without jobs."""
         jobspec, least = asked.jobspec, asked.request.min_slots
         if 0 < least < self._molder.size(jobspec):
@@ -519,7 +485,7 @@ class JobMatching:
             if (placement := self._matcher.on_empty(each, everywhere)) is not None:
                 return MatchResult(MatchVerdict.GRANTED, shares=node_shares(placement))
         if jobspec.flavors:
-            asked = _Asked(JobMatchRequest(text, explain=True), jobspec, 0, self._matcher, False)
+            asked = Asked(JobMatchRequest(text, explain=True), jobspec, 0, self._matcher, False)
             return self._refuse_flavors(asked)
         reason, shortages = self._why_never(self._matcher, jobspec, everywhere)
         return MatchResult(MatchVerdict.UNSATISFIABLE, reason=reason, shortages=shortages)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 from datetime import UTC, datetime
+from typing import Final
 
 import orjson
 
@@ -18,13 +19,16 @@ from fluxqueue.queue.model.remembered import remembered
 
 __all__ = ["closed_flavors", "flavors_in", "waits_since_s"]
 
+_WORD: Final = '"flavors"'
+"""Is in each stored jobspec that has flavors."""
+
 
 def flavors_in(jobspec: str) -> tuple[Flavor, ...]:
     """Return the flavors of a stored jobspec, in order; none for nearly every request."""
-    return _flavors_in(jobspec) if '"flavors"' in jobspec else ()
+    return _flavors_in(jobspec) if _WORD in jobspec else ()
 
 
-@remembered(16_384)
+@remembered(4_096)
 def _flavors_in(jobspec: str) -> tuple[Flavor, ...]:
     return read_flavors(orjson.loads(jobspec)["attributes"]["system"].get("flavors"))
 
@@ -33,7 +37,7 @@ def waits_since_s(workload: Workload) -> int:
     """Return since when a workload waits, in Unix seconds: rounded up, so that no flavor opens too early.
     0 for work without flavors, to which that does not matter.
     """
-    if not flavors_in(workload.jobspec):
+    if _WORD not in workload.jobspec:
         return 0
     not_before = workload.start_conditions.not_before
     return math.ceil(max(workload.submitted_at, not_before or workload.submitted_at).timestamp())

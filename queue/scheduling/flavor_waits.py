@@ -10,18 +10,18 @@ from __future__ import annotations
 import heapq
 from collections.abc import Sequence
 from dataclasses import replace
-from datetime import datetime
 
 from fluxqueue.api.fluxjobs import Reason
 from fluxqueue.api.texts import time_text
 from fluxqueue.queue.model.changes import ReasonChange
-from fluxqueue.queue.model.flavors import closed_flavors
+from fluxqueue.queue.model.flavors import closed_flavors, flavors_in, waits_since_s
 from fluxqueue.queue.model.records import Workload, WorkloadId
 from fluxqueue.queue.store.ledger import Ledger
 
 __all__ = ["FlavorWaits"]
 
 _MAY_USE = "; it may use flavor "
+_MOST_SHAPES = 100_000
 _WAITING = frozenset({Reason.WAITING_FOR_NODES, Reason.BLOCKED_BY_RESERVATION, Reason.RESERVATION})
 
 
@@ -32,21 +32,30 @@ class FlavorWaits:
 
     def __init__(self, ledger: Ledger) -> None:
         self._ledger = ledger
-        self._openings: list[tuple[datetime, WorkloadId]] = []
-        self._next: dict[WorkloadId, datetime] = {}
+        self._openings: list[tuple[int, WorkloadId]] = []
+        self._next: dict[WorkloadId, int] = {}
+        """When the next flavor of each opens, in Unix seconds."""
+        self._waits: dict[str, tuple[int, ...]] = {}
+        """How long work waits for its flavors, by shape: much work has one."""
 
     @property
     def next_opening(self) -> float:
         """When the next flavor of any work opens, in Unix seconds; infinite if none does."""
-        return self._openings[0][0].timestamp() if self._openings else float("inf")
+        return self._openings[0][0] if self._openings else float("inf")
 
     def closed(self, workload: Workload) -> int:
         """Return how many flavors a pending workload may not use yet, and follow it."""
-        closed = closed_flavors(workload, self._ledger.wall())
+        if (since_s := waits_since_s(workload)) and workload.shape not in self._waits:
+            if len(self._waits) >= _MOST_SHAPES:
+                self._waits.clear()
+            self._waits[workload.shape] = tuple(each.wait_s for each in flavors_in(workload.jobspec))
+        now_s = self._ledger.wall().timestamp() if since_s else 0.0
+        waits = self._waits[workload.shape] if since_s else ()
+        closed = [since_s + wait_s for wait_s in waits if since_s + wait_s > now_s]
         if not closed:
             self._next.pop(workload.id, None)
             return 0
-        at = min(at for _, at in closed)
+        at = min(closed)
         if self._next.get(workload.id) != at:
             self._next[workload.id] = at
             heapq.heappush(self._openings, (at, workload.id))
@@ -54,8 +63,8 @@ class FlavorWaits:
 
     def begin_cycle(self) -> set[WorkloadId]:
         """Return the work of which a flavor opened since the last call."""
-        now, opened = self._ledger.wall(), set[WorkloadId]()
-        while self._openings and self._openings[0][0] <= now:
+        now_s, opened = self._ledger.wall().timestamp(), set[WorkloadId]()
+        while self._openings and self._openings[0][0] <= now_s:
             at, workload_id = heapq.heappop(self._openings)
             if self._next.get(workload_id) == at:
                 del self._next[workload_id]
@@ -64,8 +73,10 @@ class FlavorWaits:
 
     def is_outdated(self, workload: Workload) -> bool:
         """True if the reason of a workload names another flavor than the next, or another time."""
+        if _MAY_USE not in workload.message:
+            return False
         words = self._words(workload)
-        return _MAY_USE in workload.message and not (words and words in workload.message)
+        return not words or words not in workload.message
 
     def refine(self, changes: Sequence[ReasonChange]) -> list[ReasonChange]:
         """Add to the reasons of work that waits for nodes which flavor it may use next, and from when on."""

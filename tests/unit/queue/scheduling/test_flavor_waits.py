@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import random
+from collections import Counter
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from datetime import datetime, timedelta
 from typing import Any
 
 import msgspec
+import pytest
 from support.builders import make_job, make_node
 from support.queue_bench import START, Bench, a_leader, a_machine
 from support.queue_builders import a_job, around
@@ -255,3 +258,32 @@ async def test_without_flavors_a_request_is_as_before() -> None:
         await run(bench, plain)
         assert nodes_of(bench, "a") == ["spot-0"]
         assert bench.scheduler._phases._flavors.next_opening == float("inf")
+
+
+@pytest.mark.parametrize("policy", Policy)
+async def test_no_work_ever_has_a_flavor_before_its_wait_or_two_flavors(policy: Policy) -> None:
+    chance = random.Random(policy)
+    wait_s = {each.name: each.wait_seconds for each in FLAVORS}
+    async with machine(policy, reserved=2, spot=2, demand=1) as (bench, clock):
+        running: dict[str, datetime] = {}
+        used: Counter[str] = Counter()
+        for number in range(40):
+            minutes, pods = chance.choice((5, 15, 60)), chance.choice((1, 1, 2))
+            urgent = chance.choice((0, 0, 5))
+            await bench.submit(work(f"w{number}", pods, f"{minutes}m", priority=urgent))
+            clock.later(chance.choice((1, 120, 400)))
+            over = [name for name, end in running.items() if end <= clock.now]
+            await bench.ledger.finish(
+                [Ending(bench.row(name).id, State.COMPLETED, Outcome.SUCCEEDED) for name in over]
+            )
+            for name in over:
+                del running[name]
+            await bench.cycle()
+            for row in bench.ledger.all():
+                if row.name in running or row.state is State.PENDING:
+                    continue
+                (flavor,) = {node.partition("-")[0] for node in nodes_of(bench, row.name)}
+                assert (clock.now - row.submitted_at).total_seconds() >= wait_s[flavor]
+                used[flavor] += 1
+                running[row.name] = clock.now + timedelta(seconds=row.duration_s or 0)
+        assert used.keys() == wait_s.keys()
