@@ -73,8 +73,8 @@ def test_a_flavor_that_no_node_has_is_named() -> None:
     assert conditions(queue, {"kind": "own"})["Starting"] == ("True", "Open")
     assert conditions(queue, {"kind": "spot"})["Starting"] == ("False", "NoNodes")
     nodes = [msgspec.convert(make_node("n").with_("metadata.labels", {"kind": "own"}).build(), Node)]
-    (_, starting) = queue_status(queue, WorkUsage(), nodes, NOW).conditions or ()
-    assert starting.message == (
+    found = queue_status(queue, WorkUsage(), nodes, NOW).conditions or []
+    assert found[1].message == (
         "work is started when it fits; no node has the labels of spot (kind=spot, zone=a): "
         "correct spec.flavors or label nodes"
     )
