@@ -159,6 +159,7 @@ PROMISES: Mapping[str, tuple[str, ...]] = {
         f"{_FLAVORS}::test_the_estimate_is_when_a_later_flavor_may_be_used",
         f"{_FLAVOR_MATCHES}::test_a_reservation_begins_when_a_later_flavor_may_be_used_and_is_free",
         f"{_FLAVOR_MATCHES}::test_a_reservation_is_in_the_flavor_that_is_free_first",
+        f"{_FLAVOR_MATCHES}::test_nodes_of_a_closed_flavor_are_used_until_the_reservation_there_begins",
     ),
     "If a node of an earlier flavor becomes free": (
         f"{_FLAVOR_MATCHES}::test_a_reservation_moves_to_an_earlier_flavor_that_becomes_free_before",

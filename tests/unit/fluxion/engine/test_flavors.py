@@ -94,6 +94,15 @@ def test_a_reservation_begins_when_a_later_flavor_may_be_used_and_is_free() -> N
     assert (started.verdict, hosts(started)) == (GRANTED, ["spot-0"])
 
 
+def test_nodes_of_a_closed_flavor_are_used_until_the_reservation_there_begins() -> None:
+    made = cluster(reserved=1, spot=1)
+    since_now(made, request(duration=9_000), 1)
+    since_now(made, request(), 2, reserve=True)
+    assert hosts(ask(made, request(duration=600), 3)) == ["spot-0"]
+    made.cancel_many([3])
+    assert ask(made, request(duration=601), 4).verdict is BUSY
+
+
 def test_a_reservation_is_in_the_flavor_that_is_free_first() -> None:
     made = cluster(reserved=1, spot=1)
     since_now(made, request(duration=100), 1)
