@@ -397,12 +397,17 @@ def test_a_tree_of_groups_starts_as_one_gang(stage: Stage) -> None:
 
 @of_1_37
 def test_a_tree_starts_in_one_zone_and_later_groups_follow_it_there(stage: Stage) -> None:
-    fill_first_node(stage)
+    stage.apply(make_job("first").indexed(2).cpu("4").pod_annotation(RUN_SECONDS, "forever").build())
+    stage.until_state("first", State.RUNNING)
     create_composite(stage, "tree", least=2, key=ZONE_LABEL)
     create_part(stage, "a", 1)
     create_part(stage, "b", 2)
     create_part(stage, "c", 1)
-    stage.until("all run in one zone", lambda: "" not in hosts(stage) and len(hosts(stage)) == 4)
+    stage.until(
+        "all run in one zone",
+        lambda: "" not in hosts(stage) and len(hosts(stage)) == 4,
+        said=lambda: [(job.spec.object_ref.name, job.status.message) for job in stage.fluxjobs()],
+    )
     assert hosts(stage) == SECOND
     assert all(job.status.requeues == 0 for job in stage.fluxjobs()), "the scheduler refused nothing"
     stage.until_consistent()

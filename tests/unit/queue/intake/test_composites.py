@@ -140,3 +140,12 @@ async def test_the_topology_of_the_root_is_that_of_all_pods(bench: CompositeBenc
     row = (await bench.read())[TOP]
     assert row.reason is Reason.NONE
     assert '"zone"' in row.jobspec
+
+
+async def test_a_later_group_starts_where_the_first_ones_are(bench: CompositeBench) -> None:
+    bench.composite("top", gang=1, schedulingConstraints={"topology": [{"key": ZONE}]})
+    for name in "ab":
+        bench.group(name, gang=1, **IN_TOP)
+        bench.pods(name, 1)
+    rows = await bench.read()
+    assert (rows[TOP].reason, rows["PodGroup/b"].reason) == (Reason.NONE, Reason.WAITING_FOR_GROUP)
