@@ -199,6 +199,7 @@ def test_a_pod_that_goes_says_so_in_its_log(look: Look, stage: Stage) -> None:
 def test_the_page_of_a_job_with_a_log_fits_its_screen(width: int, look: Look, stage: Stage) -> None:
     printer = Printer(stage)
     page = look(f"{printer.page}?pod={printer.pod}", width)
+    expect(page.locator("[aria-labelledby=used]")).to_contain_text("in use now")
     assert page.evaluate("document.documentElement.scrollWidth") <= width
     is_accessible(page)
 
