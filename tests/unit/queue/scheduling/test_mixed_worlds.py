@@ -121,7 +121,7 @@ class Judge:
         owners: dict[object, list[PreemptionCandidate]] = {}
         for each in parts:
             owners.setdefault(each.floor.key if each.floor else each.of, []).append(each)
-        return all(len(each) <= elastic._can_spare(each) for each in owners.values())
+        return all(len(each) <= elastic.work.can_spare(each) for each in owners.values())
 
 
 def preemption_order_key(each: PreemptionCandidate) -> tuple[Any, ...]:
