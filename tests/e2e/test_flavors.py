@@ -19,7 +19,6 @@ from fluxqueue.api.fluxjobs import State
 WAIT_S = 8
 NODES = {"node-1": "reserved", "node-2": "spot", "node-3": "spot"}
 MAY_USE = "it may use flavor 'spot' too from"
-WITHDRAWN = "example.com/withdrawn"
 
 
 class Queue:
@@ -38,7 +37,7 @@ class Queue:
         self._stage.kubectl("apply", "-f", "-", stdin=json.dumps(thing))
 
     def submit(self, name: str) -> None:
-        made: JobBuilder = make_job(name).indexed(1).cpu("8").label(names.QUEUE_LABEL, self.name)
+        made: JobBuilder = make_job(name).cpu("8").label(names.QUEUE_LABEL, self.name)
         self._stage.apply(made.pod_annotation(RUN_SECONDS, FOREVER).build())
 
     def runs_on(self, name: str) -> str:
@@ -56,7 +55,7 @@ def queue(stage: Stage) -> Iterator[Queue]:
         stage.kubectl("label", "node", node, f"capacity={flavor}")
     made = Queue(stage)
     yield made
-    stage.kubectl("taint", "node", "node-2", f"{WITHDRAWN}-", check=False)
+    stage.kubectl("uncordon", "node-2")
     stage.kubectl("delete", "job", "--all", "--wait=false")
     stage.kubectl("delete", "fluxqueue", made.name, "--ignore-not-found")
     stage.kubectl("label", "nodes", "--all", "capacity-")
@@ -100,7 +99,7 @@ def test_work_of_a_withdrawn_node_restarts_elsewhere_first_in_line(stage: Stage,
         assert queue.runs_on(name) == node
     queue.submit("later")
     stage.until("its flavors are open", lambda: (told := queue.message("later")) and MAY_USE not in told)
-    stage.kubectl("taint", "node", "node-2", f"{WITHDRAWN}:NoExecute")
+    stage.kubectl("drain", "node-2", "--ignore-daemonsets", "--force", "--timeout=60s")
     stage.until("the work of the node waits again", lambda: waits(stage, "victim"))
     stage.kubectl("delete", "job", "other")
     assert queue.runs_on("victim") == "node-3"
