@@ -7,15 +7,19 @@ gives each container a cpu.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+import yaml
 from support.ecosystem_controllers import TRAINING_OPERATOR
 from support.ecosystem_stage import GangStage
 from support.end_to_end import Stage
+from support.preempting_queue import FOREVER, RUN_SECONDS, PreemptingQueue
 
 from fluxqueue.api import names
+from fluxqueue.api.fluxjobs import State
 from fluxqueue.local.inprocess import InProcessCluster
 
 CONTROLLER = TRAINING_OPERATOR
@@ -94,6 +98,50 @@ def test_an_elastic_job_starts_with_its_smallest_number_of_workers(stage: Stage,
         "each has its FluxJob", lambda: sorted(one.spec.object_ref.kind for one in gangs.others()) == kinds
     )
     gangs.delete("pytorchjob.kubeflow.org", "elastic-example-echo")
+
+
+def test_an_elastic_job_gives_workers_back_and_its_operator_creates_them_again(
+    stage: Stage, examples: Path
+) -> None:
+    """Of three workers on four nodes, of which a Job has the last, two end for another Job."""
+    queue, gangs = PreemptingQueue(stage), gangs_of(stage, "PyTorchJob")
+    queue.grants()
+    job = yaml.safe_load((examples / "pytorch" / "elastic" / "echo" / "echo.yaml").read_text())
+    job["spec"]["elasticPolicy"]["maxReplicas"] = 3
+    worker = job["spec"]["pytorchReplicaSpecs"]["Worker"]
+    worker["replicas"] = 3
+    worker["template"]["metadata"] = {
+        "labels": {names.QUEUE_LABEL: queue.name},
+        "annotations": {RUN_SECONDS: FOREVER},
+    }
+    worker["template"]["spec"]["containers"][0]["resources"] = {"requests": {"cpu": "4"}}
+    gangs.apply(job)
+    first = "elastic-example-echo-worker-0"
+
+    def workers() -> list[str]:
+        return sorted(pod.metadata.name for pod in gangs.pods() if first[:-1] in pod.metadata.name)
+
+    def running() -> list[str]:
+        found = [pod.metadata.name for pod in gangs.pods() if pod.status.phase == "Running"]
+        return [name for name in workers() if name in found]
+
+    stage.until("all run", lambda: len(running()) == 3, 120, gangs.nodes)
+    stage.apply(queue.job("rigid", 1, priority=10).cpu("4").build())
+    stage.until_state("rigid", State.RUNNING)
+    stage.apply(queue.job("urgent", 2, priority=10).cpu("4").build())
+    stage.until_state("urgent", State.RUNNING)
+    stage.until(
+        "two were created again", lambda: (len(workers()), running()) == (3, [first]), 60, gangs.nodes
+    )
+    stage.succeed("urgent")
+    stage.until("it grew again", lambda: len(running()) == 3, 120, gangs.nodes)
+    shown = json.loads(stage.kubectl("get", "pytorchjob", "elastic-example-echo", "-o", "json").stdout)
+    holds = {each["type"] for each in shown["status"]["conditions"] if each["status"] == "True"}
+    assert holds.isdisjoint({"Failed", "Succeeded", "Suspended"}), "it went on all the time"
+    assert shown["spec"]["pytorchReplicaSpecs"]["Worker"]["replicas"] == 3
+    stage.kubectl("delete", "job", "rigid", "urgent", "--wait=true")
+    gangs.delete("pytorchjob.kubeflow.org", "elastic-example-echo")
+    stage.kubectl("delete", "fluxqueue", queue.name)
 
 
 def test_a_replica_that_is_created_again_gets_its_slot(stage: Stage, examples: Path) -> None:

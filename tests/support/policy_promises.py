@@ -55,7 +55,7 @@ _SMALLER, _GRACE = f"{_E2E}/test_moldable_jobs.py", f"{_E2E}/test_preemption.py"
 _SHRINKING, _SHRUNK = f"{_SCHEDULING}/test_shrinking.py", f"{_E2E}/test_shrinking.py"
 _FLOORS, _LAST = f"{_SCHEDULING}/test_floors.py", f"{_SCHEDULING}/test_last_first.py"
 _GIVE_BACKS, _RAY = f"{_REQUEUE}/test_give_backs.py", "unit/queue/model/sources/test_rayclusters.py"
-_KUBEFLOW = "unit/queue/model/sources/test_kubeflow.py"
+_KUBEFLOW, _OPERATOR = "unit/queue/model/sources/test_kubeflow.py", "ecosystem/test_trainingjobs.py"
 _CLUSTER_VICTIMS = "unit/queue/cluster/test_victims.py"
 _CONSOLIDATION = f"{_SCHEDULING}/test_consolidation.py"
 _SIZES = "unit/api/test_moldable.py"
@@ -945,6 +945,7 @@ PROMISES: Mapping[str, tuple[str, ...]] = {
     "- No further right is needed": (f"{_SHRUNK}::test_a_raycluster_gives_workers_back_and_grows_again",),
     "- The Training Operator creates": (
         f"{_KUBEFLOW}::test_the_first_worker_stays_where_the_others_meet",
+        f"{_OPERATOR}::test_an_elastic_job_gives_workers_back_and_its_operator_creates_them_again",
         f"{_SHRUNK}::test_an_elastic_pytorchjob_gives_workers_back_and_grows_again",
     ),
     "- **Not every job survives the end of a worker.**": (
