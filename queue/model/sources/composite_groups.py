@@ -252,7 +252,9 @@ def _role_of(pod: Pod) -> str:
     return (group.pod_group_name or "") if group is not None else ""
 
 
-def _read(_pods: Iterable[Pod], unit: Unit) -> Gang:
+def _read(_pods: Iterable[Pod], unit: Unit | _CompositePodGroup) -> Gang:
+    if not isinstance(unit, Unit):
+        return Gang(())  # without its tree it says of no pod that it starts with others
     if unit.problem:
         raise InvalidGang(unit.problem)
     if (total := sum(unit.leaves.values())) > max_pods():
