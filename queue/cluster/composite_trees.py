@@ -99,7 +99,9 @@ class CompositeTrees:
     def related(self, source: str, namespace: str, name: str) -> list[GroupKey]:
         """Return all that a change of a group may concern: its tree, with the workloads of former trees."""
         kind = next((each.kind for each in _SOURCES.values() if each.name == source), "")
-        if not name or (kind == NATIVE_POD_GROUPS.kind and not self._has_parent(namespace, (kind, name))):
+        if not (kind and name):
+            return []
+        if kind == NATIVE_POD_GROUPS.kind and not self._has_parent(namespace, (kind, name)):
             return []
         top = self._top(namespace, (kind, name))
         keys = [self.key_of(namespace, (kind, name)), *self._below(namespace, top)]

@@ -89,4 +89,5 @@ async def test_a_change_concerns_the_whole_tree(bench: CompositeBench) -> None:
     bench.composite("top", gang=1)
     related = bench.caches.composite_trees.related(COMPOSITE_POD_GROUPS.name, "default", "top")
     assert set(related) == {tree("top"), tree("inner"), plain("a")}
-    assert bench.caches.composite_trees.related(NATIVE_POD_GROUPS.name, "default", "other") == []
+    for source in (NATIVE_POD_GROUPS.name, "mpijob"):
+        assert bench.caches.composite_trees.related(source, "default", "other") == []
