@@ -4,11 +4,16 @@ from __future__ import annotations
 
 from typing import Any
 
+import msgspec
 import pytest
+from support.builders import make_node
 from support.composite_bench import CompositeBench, composite_bench
+from support.queue_builders import a_workload, an_allocation
 
-from fluxqueue.api.fluxjobs import Reason
+from fluxqueue.api.fluxjobs import Reason, State
+from fluxqueue.api.nodes import Node
 from fluxqueue.queue.cluster.gang_objects import Readable
+from fluxqueue.queue.model.groups import GroupKey
 from fluxqueue.queue.model.sources.composite_groups import COMPOSITE_POD_GROUPS
 from fluxqueue.queue.model.sources.native_groups import NATIVE_POD_GROUPS
 
@@ -149,3 +154,21 @@ async def test_a_later_group_starts_where_the_first_ones_are(bench: CompositeBen
         bench.pods(name, 1)
     rows = await bench.read()
     assert (rows[TOP].reason, rows["PodGroup/b"].reason) == (Reason.NONE, Reason.WAITING_FOR_GROUP)
+
+
+async def test_a_later_group_is_matched_beside_the_first_ones(
+    bench: CompositeBench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bench.composite("top", gang=1, schedulingConstraints={"topology": [{"key": ZONE}]})
+    for name in "ab":
+        bench.group(name, gang=1, **IN_TOP)
+    bench.pods("b", 1)
+    bench.caches.nodes.apply(msgspec.convert(make_node("n1").uid("n1").label(ZONE, "z1").build(), Node))
+    first = a_workload("top", state=State.RUNNING)
+    key = GroupKey("default", "top", "CompositePodGroup", "kubernetes-composite")
+    of_others = bench.ledger.group
+    monkeypatch.setattr(bench.ledger, "group", lambda each: first if each == key else of_others(each))
+    monkeypatch.setattr(bench.ledger, "allocation", {first.id: an_allocation(["n1"])}.get)
+    row = (await bench.read())["PodGroup/b"]
+    assert row.reason is Reason.NONE
+    assert "z1" in row.jobspec
