@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import tomllib
 from pathlib import Path
+from typing import Any
 
 from support.minicluster_builders import IMAGE, minicluster, shares
 
@@ -19,7 +20,7 @@ def section(title: str) -> str:
 
 
 def test_each_field_without_effect_is_named() -> None:
-    spec = {"flux": {"arch": "arm", "mungeSecret": "munge"}, "pod": {"resources": {"cpu": "1"}}}
+    spec: Any = {"flux": {"arch": "arm", "mungeSecret": "munge"}, "pod": {"resources": {"cpu": "1"}}}
     dead = [
         said.partition(" ")[0]
         for said in find_problems(minicluster(**spec)).warnings

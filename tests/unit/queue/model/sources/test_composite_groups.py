@@ -72,7 +72,8 @@ def test_a_tree_of_which_groups_are_missing_waits_for_them() -> None:
 
 
 def test_groups_beyond_the_minimum_start_after_the_oldest() -> None:
-    old, young = ({"creationTimestamp": f"2026-01-0{day}T00:00:00Z"} for day in (1, 2))
+    dates: list[Any] = [{"creationTimestamp": f"2026-01-0{day}T00:00:00Z"} for day in (1, 2)]
+    old, young = dates
     found = read(named(top=composite(gang=1), a=leaf("top", **young), b=leaf("top", **old)))
     assert (found.unit_of("b").key, found.unit_of("b").leaves) == (TOP, {"b": 2})
     assert (found.unit_of("a").key, found.unit_of("a").awaits) == ((LEAF, "a"), TOP)
