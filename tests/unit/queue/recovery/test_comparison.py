@@ -16,7 +16,7 @@ from fluxqueue.api.nodes import Node
 from fluxqueue.api.pods import Pod
 from fluxqueue.fluxion.graph.nodes import graph_node
 from fluxqueue.fluxion.messages import GraphNodeSpec, JobInfo, JobMode, NodeShare, NodeUse
-from fluxqueue.queue.model.records import FluxionJobId, Reservation, SlotState
+from fluxqueue.queue.model.records import FluxionJobId, ReleaseMode, Reservation, SlotState
 from fluxqueue.queue.recovery.comparison import differences, lasting
 from fluxqueue.queue.recovery.findings import Difference, Finding
 from fluxqueue.queue.recovery.snapshot import SchedulerState, SystemSnapshot
@@ -245,6 +245,22 @@ def test_rounding_up_to_whole_vertices_is_no_difference() -> None:
     system = JobInfo(99, JobMode.SYSTEM, shares=(NodeShare("n1", {}, {"cpu": 1510}),))
     held = JobInfo(7, JobMode.ALLOCATED, shares=(NodeShare("n1", {"pod": 1}),))
     assert findings(foreign={"n1": {"cpu": 1505}}, graph_jobs=[held, system]) == []
+
+
+def test_a_waiting_pod_of_a_tree_of_groups_is_in_the_queue() -> None:
+    group = {"podGroupName": "part"}
+    pod = a_pod(make_pod("part-0").gate("fluxqueue").with_("spec.schedulingGroup", group), uid="part")
+    tree = a_workload(
+        "tree",
+        kind="CompositePodGroup",
+        api_version="scheduling.k8s.io/v1alpha3",
+        release_mode=ReleaseMode.GROUP,
+    )
+    found = [
+        [each.what for each in findings(pods=[bound_pod(), pod], workloads=[WORKLOAD, *rows])]
+        for rows in ([], [tree])
+    ]
+    assert [Difference.UNKNOWN_OBJECT in each for each in found] == [True, False]
 
 
 def test_a_forgotten_gated_pod_of_a_running_job_is_found() -> None:
