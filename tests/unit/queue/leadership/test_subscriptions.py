@@ -24,7 +24,10 @@ from fluxqueue.queue.tasks.triggers import Trigger
 QUEUE = Path(__file__).parents[4] / "queue"
 VIEWS = {
     f"cluster/{name}.py"
-    for name in ("accounts", "context_builder", "devices", "gang_objects", "reservations", "storage")
+    for name in (
+        *("accounts", "composite_trees", "context_builder", "devices", "gang_objects"),
+        *("reservations", "storage"),
+    )
 }
 """Parts of `Caches`, which follow the caches that they are made of in every replica, before any leader."""
 
