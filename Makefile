@@ -6,7 +6,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 PYTEST := $(BIN)/python -m pytest
 
-.PHONY: demo demo-picture docs test test-all test-browser screenshots test-node test-cert-manager test-clients test-ecosystem test-fuzz reference test-flux test-walk test-differential test-hostile test-takeover test-faults test-faults-long test-long-life test-postgres test-river test-upgrade test-versions coverage images requirements deploy lint bench bench-cluster bench-requests bench-check bench-publish bench-fluxion bench-topology bench-scale bench-growth bench-attacks bench-dashboard proto krew clean setup setup-test setup-lint setup-docs setup-browser setup-proto pins pins-check unit integration e2e conformance controlplane
+.PHONY: demo demo-picture docs test test-all test-browser screenshots test-node test-cert-manager test-clients test-ecosystem test-fuzz reference test-flux test-walk test-preemption test-differential test-hostile test-takeover test-faults test-faults-long test-long-life test-postgres test-river test-upgrade test-versions coverage images requirements deploy lint bench bench-cluster bench-requests bench-check bench-publish bench-fluxion bench-topology bench-scale bench-growth bench-attacks bench-dashboard proto krew clean setup setup-test setup-lint setup-docs setup-browser setup-proto pins pins-check unit integration e2e conformance controlplane
 
 # The environment: .venv with what the package needs, pinned in constraints.txt; Postgres binaries only where the machine has none.
 setup:
@@ -112,6 +112,13 @@ test-versions: setup-test controlplane
 # Ten minutes of nodes, pods and work of all kinds that come and go; WALK_SEED walks one again.
 test-walk: setup-test controlplane
 	WALK_SECONDS=$${WALK_SECONDS:-600} $(PYTEST) -s --timeout 1200 tests/e2e/test_cluster_changes.py -k random_walk
+
+# Three thousand random worlds in which work is preempted, 200 in which guaranteed nodes come back, ten thousand histories of budgets with
+# crashes: half an hour. PREEMPTION_SEED and GUARANTEE_SEED are the first world; a fault names its own.
+test-preemption: setup-test
+	PREEMPTION_WORLDS=$${PREEMPTION_WORLDS:-3000} GUARANTEE_WORLDS=$${GUARANTEE_WORLDS:-200} BUDGET_HISTORIES=$${BUDGET_HISTORIES:-10000} \
+		$(PYTEST) --timeout 3600 tests/unit/queue/scheduling/test_mixed_worlds.py \
+		tests/unit/queue/scheduling/test_guarantee_worlds.py tests/unit/queue/scheduling/test_budget_keeper.py
 
 # A thousand random worlds in which the real scheduler judges what the queue says and does. WORLDS, WORLDS_SEED, WORLDS_ABOUT (jobsets,
 # resizes, preemption, devices, others) and WORLDS_SCHEDULER (stock, fluxion) choose them; with WORLDS_RECORD, a file, a run goes on where it

@@ -8,7 +8,8 @@ victims, or none. It returns victims only if the matcher said that they suffice.
 Each search finds by bisection the shortest prefix of an order that suffices. Of many, only those are needed
 that hold something on the nodes which the matcher took, so one more trial leaves out all others. Then each of
 the rest is tried to be left out, the most important first; if they are too many for that, in groups with one
-of each node. So none of a few victims can be left out, and a search has a bounded number of trials.
+of each node. So none of a few victims can be left out, and a search has a bounded number of trials. Of up to
+eight that may be needed, all sets are searched that may lose less.
 
 The preemption order is priority (low first), then what waits again before what is lost for good or what its
 owner needs, then lost work (node-seconds since the start or the last checkpoint, least first), then start
