@@ -253,9 +253,11 @@ class RunningWorld:
         """What work is told to stop for, and when the last of it may be stopped."""
         told = [row.requeue_state for row, _ in self.bench.ledger.evicting()]
         back = [row.requeue_state.given_back for row, _ in self.bench.ledger.giving_back()]
-        stops = [(WorkloadId(each.preempted_for), each.stop_at) for each in (*told, *filter(None, back))]
+        stops = [(each.preempted_for, each.stop_at) for each in told]
+        stops += [(each.preempted_for, each.stop_at) for each in back if each is not None]
         return {
-            first: max((at for key, at in stops if key == first and at), default=None) for first, _ in stops
+            WorkloadId(first): max((at for key, at in stops if key == first and at), default=None)
+            for first, _ in stops
         }
 
     async def end_victims(self, after_s: int = 0) -> list[str]:

@@ -49,7 +49,7 @@ async def kept_back(world: RunningWorld) -> str:
         for row in rows
     ]
     answers = (await bench.fluxion.trial(asked, without=gone, call=bench.graph.call())).results
-    before = []
+    before: list[tuple[Workload, list[str]]] = []
     for row, answer in zip(rows, answers, strict=True):
         nodes = [share.node for share in answer.shares]
         if answer.verdict is MatchVerdict.GRANTED and guarantees.covers(row, nodes, before):
