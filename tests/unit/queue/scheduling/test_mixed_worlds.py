@@ -1,5 +1,5 @@
-"""Preemption in random worlds of work of all kinds: no other victims that would do lose less, and what they end
-for starts.
+"""Preemption in random worlds of work of all kinds: no other victims that would do lose less, what they end
+for starts, and if it cannot any more, their nodes are theirs first.
 
 All subsets of what could end are tried with the same matcher. ``PREEMPTION_WORLDS`` sets how many worlds,
 ``PREEMPTION_SEED`` the first; a fault names its world, and `make_mixed_world` makes it again.
@@ -10,21 +10,29 @@ from __future__ import annotations
 import itertools
 import os
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 import pytest
-from support.mixed_worlds import make_mixed_world, running_world
+from support.mixed_worlds import RunningWorld, make_mixed_world, running_world
+from support.queue_bench import a_node
 
-from fluxqueue.api.fluxjobs import State
+from fluxqueue.api.fluxjobs import Outcome, State
+from fluxqueue.fluxion.messages import JobMatchRequest, MatchVerdict
+from fluxqueue.queue.model.changes import Ending
+from fluxqueue.queue.model.reasons import LIMIT_REASONS
+from fluxqueue.queue.model.records import FluxionJobId
 from fluxqueue.queue.scheduling.elastic_victims import ElasticVictims
+from fluxqueue.queue.scheduling.policies.backlog import key_of
 from fluxqueue.queue.scheduling.policies.victims import PreemptionCandidate, Victims, preemption_order
 from fluxqueue.queue.scheduling.preemption import Preemptor, _Candidates
 from fluxqueue.queue.scheduling.preemption_trials import Attempt, PreemptionTrials, Standing
 
 WORLDS = int(os.environ.get("PREEMPTION_WORLDS", "60"))
 SEED = int(os.environ.get("PREEMPTION_SEED", "0"))
+MOST_ROUNDS = 20
+_PROBE = FluxionJobId(1 << 40)
 MOST = 8
 """Whole victims, and pods that can be spared, of which all subsets are tried."""
 
@@ -73,7 +81,7 @@ class Judge:
             best = min((max(e.priority for e in each), lost(each)) for each in only_parts)
             kind = "parts"
         else:
-            kind, best = await self._best_wholes(could_be, spared, elastic, enough, parts)
+            kind, best = await self._best_wholes(could_be, elastic, enough)
         if best is None:
             self.seen["nothing helps"] += 1
             if chosen:
@@ -86,6 +94,12 @@ class Judge:
             self.faults.append(f"{chosen} do not suffice")
         elif (price := self._price(kind, chosen, parts)) > best:
             self.faults.append(f"{kind}: {price} rather than {best}")
+        elif kind == "several":
+            wholes = [each for each in chosen if each not in parts]
+            units = [part for (part,) in elastic.parts(could_be.elastic)]
+            for given in map(elastic.closed, subsets(units)):
+                if lost(given) + lost(wholes) < lost(chosen) and await enough((*given, *wholes)):
+                    self.faults.append(f"{chosen} end, and {given} beside {wholes} would do")
 
     def _price(self, kind: str, chosen: Victims, parts: Sequence[PreemptionCandidate]) -> tuple[Any, ...]:
         wholes = [each for each in chosen if each not in parts]
@@ -93,12 +107,15 @@ class Judge:
             return (float("inf"),) if wholes else (max(e.priority for e in chosen), lost(chosen))
         if kind == "one":
             return (len(chosen), *preemption_order_key(chosen[0]))
-        return max(each.turn for each in wholes), lost(wholes), lost(chosen)
+        return max(each.turn for each in wholes), lost(wholes), len(wholes)
 
     async def _best_wholes(
-        self, could_be: Any, spared: Any, elastic: Any, enough: Any, parts: Any
+        self, could_be: _Candidates, elastic: ElasticVictims, enough: Callable[..., Awaitable[bool]]
     ) -> tuple[str, tuple[Any, ...] | None]:
-        wholes = elastic.beside(could_be.wholes, elastic.parts(could_be.elastic))
+        """Return the lowest price of whole victims, beside the pods of each owner that lose least."""
+        units = elastic.parts(could_be.elastic)
+        spared = [elastic.closed(each) for each in subsets([part for (part,) in units])]
+        wholes = elastic.beside(could_be.wholes, units)
         for each in preemption_order(wholes):
             if await enough([each]):
                 before = [other for other in wholes if other.turn < each.turn] if each.turn[1] else []
@@ -111,7 +128,7 @@ class Judge:
             for given in spared:
                 if any({each.of, each.workload} & evicted for each in given):
                     continue
-                price = max(each.turn for each in some), lost(some), lost(some) + lost(given)
+                price = max(each.turn for each in some), lost(some), len(some)
                 if (best is None or price < best) and await enough((*given, *some)):
                     best = price
         return "several", best
@@ -143,27 +160,59 @@ def judge(monkeypatch: pytest.MonkeyPatch) -> Judge:
     return made
 
 
+async def carry_through(world: RunningWorld, judge: Judge) -> None:
+    """End victims and run cycles until nothing is preempted any more."""
+    for _ in range(MOST_ROUNDS):
+        if not (firsts := world.stopping):
+            return
+        world.now = max(filter(None, [*firsts.values(), world.now]))
+        await world.end_victims()
+        await world.bench.cycle()
+        for row in map(world.bench.ledger.get, firsts):
+            judge.seen["carried through"] += 1
+            if row is None or row.state is not State.ALLOCATED:
+                judge.faults.append(f"work ended for {row and row.name}, which does not start")
+        await world.run_what_started()
+        await world.bench.cycle()
+    judge.faults.append("preemption never ends")
+
+
+async def lose_the_first(world: RunningWorld, judge: Judge, *, gone: bool) -> None:
+    """End victims of work that cannot start any more: it is gone, or a node is.
+    Nothing that comes after a victim in order starts on nodes that this could have.
+    """
+    if not (firsts := world.stopping):
+        return
+    bench = world.bench
+    world.now = max(filter(None, [*firsts.values(), world.now]))
+    waits = await world.end_victims()
+    if gone:
+        await bench.ledger.finish([Ending(each, State.CANCELLED, Outcome.CANCELLED) for each in firsts])
+    else:
+        bench.nodes.apply(a_node("n0", cordoned=True))
+    await bench.cycle()
+    started = [row for row in bench.ledger.all() if row.state is State.ALLOCATED]
+    for victim in (row for row in map(bench.row, waits) if row.state is State.PENDING):
+        later = [row for row in started if key_of(row) > key_of(victim)]
+        held = [job for row in later if row.jobid is not None for job in bench.graph.jobs.of(row.jobid)]
+        asked = JobMatchRequest(victim.jobspec, _PROBE, duration_s=victim.duration_s or 0)
+        answer = (await bench.fluxion.trial([asked], without=held, call=bench.graph.call())).results[0]
+        if held and answer.verdict is MatchVerdict.GRANTED and victim.reason not in LIMIT_REASONS:
+            judge.faults.append(f"{victim.name} waits, and {[row.name for row in later]} took its nodes")
+    judge.seen["lost"] += 1
+
+
 async def test_no_other_victims_lose_less_and_what_they_end_for_starts(judge: Judge) -> None:
     faults = []
     for seed in range(SEED, SEED + WORLDS):
         judge.faults.clear()
         async with running_world(make_mixed_world(seed)) as world:
             await world.wait()
-            for _ in range(20):
-                if not world.stopping:
-                    break
-                firsts = world.stopping
-                world.now = max(filter(None, [*firsts.values(), world.now]))
-                await world.end_victims()
-                await world.bench.cycle()
-                for first in firsts:
-                    row = world.bench.ledger.get(first)
-                    if row is None or row.state is not State.ALLOCATED:
-                        judge.faults.append(f"work ended for {row and row.name}, which does not start")
-                        break
-                    judge.seen["carried through"] += 1
-                await world.run_what_started()
-                await world.bench.cycle()
+            if seed % 4 < 2:
+                await carry_through(world, judge)
+            else:
+                await lose_the_first(world, judge, gone=seed % 4 == 2)
         faults += [f"world {seed}: {each}" for each in judge.faults]
-    print(judge.seen)
     assert not faults, "\n".join(faults)
+    kinds = ("parts", "one", "several", "nothing helps", "carried through", "lost")
+    assert min(judge.seen[each] for each in kinds) > WORLDS / 60, judge.seen
