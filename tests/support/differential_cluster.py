@@ -65,6 +65,8 @@ _STEPS: tuple[tuple[str, ...], ...] = (
     ("ServiceAccount", "PersistentVolume"),
 )
 """Kinds that are created before all others."""
+_QUOTA = "ResourceQuota"
+"""Comes last: what the world has already is counted, and not refused."""
 _REACHED_FROM = {
     body["metadata"]["name"]: {"nodeAffinity": {"required": {"nodeSelectorTerms": _terms(body)}}}
     for _, body in SHARED
@@ -139,8 +141,8 @@ class _Seen:
     ----------
     pods, fluxjobs
         By namespace; without pods that are being deleted.
-    running
-        Namespace and name of pods.
+    starting
+        Namespace and name of pods that do not run yet; those that a taint evicted do not count.
     used
         Namespaces with anything in them that a world leaves.
     ready
@@ -148,7 +150,7 @@ class _Seen:
     """
 
     pods: dict[str, list[Json]]
-    running: set[tuple[str, str]]
+    starting: set[tuple[str, str]]
     fluxjobs: dict[str, list[Json]]
     used: set[str]
     ready: set[str]
@@ -189,7 +191,8 @@ class WorldCluster:
             each for copy in copies for each in copy.documents if not is_work(each) and not is_earlier(each)
         ]
         resized = [each for each in left if "containerStatuses" in each.get("status", {})]
-        for kinds in (*_STEPS, {each["kind"] for each in left}):
+        last = {each["kind"] for each in left} - {_QUOTA}
+        for kinds in (*_STEPS, last, (_QUOTA,)):
             chosen = [each for each in left if each["kind"] in kinds]
             left = [each for each in left if each["kind"] not in kinds]
             await self._all("POST", [(path_of(each), each) for each in chosen])
@@ -208,11 +211,22 @@ class WorldCluster:
             each["metadata"]["name"] for copy in copies for each in copy.documents if each["kind"] == "Node"
         }
         await self._until(lambda seen: nodes - seen.ready, "nodes are not ready")
+        await asyncio.sleep(_SETTLED_S)
         if resized:
             names_of = {(each["metadata"]["namespace"], each["metadata"]["name"]) for each in resized}
-            await self._until(lambda seen: names_of - seen.running, "pods do not run")
+            await self._until(lambda seen: names_of & seen.starting, "pods do not run")
             await self._state(resized)
-        await asyncio.sleep(_SETTLED_S)
+            await asyncio.sleep(_SETTLED_S)
+        await self._counted([each for copy in copies for each in copy.documents if each["kind"] == _QUOTA])
+
+    async def _counted(self, quotas: Iterable[Json]) -> None:
+        """Wait until quotas count what is there: before, the API server refuses all that they limit."""
+        deadline = time.monotonic() + READY_S
+        for each in quotas:
+            while not orjson.loads(await self._api.request("GET", _at(each))).get("status", {}).get("hard"):
+                if time.monotonic() > deadline:
+                    raise TimeoutError(f"{_at(each)} does not count")
+                await asyncio.sleep(_PAUSE_S)
 
     async def _state(self, documents: Iterable[Json]) -> None:
         """Write the statuses of documents."""
@@ -359,7 +373,7 @@ class WorldCluster:
             {
                 (pod["metadata"]["namespace"], pod["metadata"]["name"])
                 for pod in pods
-                if pod["status"].get("phase") == "Running"
+                if pod["status"].get("phase") == "Pending" and "deletionTimestamp" not in pod["metadata"]
             },
             _by_namespace(fluxjobs),
             {

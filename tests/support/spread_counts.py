@@ -17,12 +17,14 @@ from support.differential_worlds import DELETED, is_earlier, is_work, templates_
 
 from fluxqueue.api.nodes import Node
 from fluxqueue.api.pods import PodSpec
-from fluxqueue.api.taints import effective_taints, tolerates
+from fluxqueue.api.taints import Taint, effective_taints, tolerates
 from fluxqueue.queue.noderules.node_selection import selects
 
 __all__ = ["overfull"]
 
 Json = dict[str, Any]
+_CORDONED = Taint(key="node.kubernetes.io/unschedulable", effect="NoSchedule")
+"""Kubernetes gives it to a cordoned node; the document of a world does not have it."""
 
 
 def overfull(documents: list[Json], pods: list[Json], earlier: Sequence[Json] = ()) -> str:
@@ -99,9 +101,10 @@ def _admits(spread: Json, node: Json, spec: PodSpec) -> bool:
         return False
     if spread.get("nodeTaintsPolicy") != "Honor":
         return True
-    taints = [
-        each for each in effective_taints(msgspec.convert(node, Node)) if each.effect != "PreferNoSchedule"
-    ]
+    read = msgspec.convert(node, Node)
+    taints = [each for each in effective_taints(read) if each.effect != "PreferNoSchedule"]
+    if read.spec.unschedulable:
+        taints.append(_CORDONED)
     return all(any(tolerates(each, taint) for each in spec.tolerations or ()) for taint in taints)
 
 

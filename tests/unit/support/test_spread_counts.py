@@ -37,9 +37,15 @@ def pod_on(name: str, work: Json) -> Json:
     }
 
 
-def spread(key: str, when: str = "DoNotSchedule") -> Json:
+def spread(key: str, when: str = "DoNotSchedule", taints: str = "Ignore") -> Json:
     selector = {"matchLabels": {"app": "a"}}
-    return {"topologyKey": key, "maxSkew": 1, "whenUnsatisfiable": when, "labelSelector": selector}
+    return {
+        "topologyKey": key,
+        "maxSkew": 1,
+        "whenUnsatisfiable": when,
+        "labelSelector": selector,
+        "nodeTaintsPolicy": taints,
+    }
 
 
 @pytest.mark.parametrize(
@@ -62,4 +68,12 @@ def test_only_nodes_with_the_labels_of_all_required_constraints_count(
 ) -> None:
     work = deployment(*spreads)
     world = [node("a", zone="1"), node("b"), work]
+    assert bool(overfull(world, [pod_on("a", work), pod_on("a", work)])) is violated
+
+
+@pytest.mark.parametrize(("taints", "violated"), [("Honor", False), ("Ignore", True)])
+def test_a_cordoned_node_counts_unless_taints_are_honoured(taints: str, violated: bool) -> None:
+    work, cordoned = deployment(spread(HOST, taints=taints)), node("b")
+    cordoned["spec"]["unschedulable"] = True
+    world = [node("a"), cordoned, work]
     assert bool(overfull(world, [pod_on("a", work), pod_on("a", work)])) is violated
