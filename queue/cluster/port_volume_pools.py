@@ -153,6 +153,10 @@ class PortVolumePools:
         """Read at the next refresh what a workload requests."""
         self._changed.add(workload)
 
+    def has(self, jobspec: str) -> bool:
+        """True if all types are there that a request asks for."""
+        return pool_types_in(jobspec, self._extended) <= self.types
+
     def refresh(self) -> None:
         """Add the types that work requests now."""
         changed = [self._ledger.get(workload_id) for workload_id in self._changed]

@@ -24,6 +24,10 @@ def _none_closed(_workload: Workload) -> int:
     return 0
 
 
+def _every(_workload: Workload) -> bool:
+    return True
+
+
 class Backlogs:
     """Matchable workloads by queue.
 
@@ -35,6 +39,9 @@ class Backlogs:
         Returns the predicted duration of a workload; None: there is none.
     closed
         Returns how many flavors a workload may not use yet.
+    judged
+        True for a workload if the graph has what it asks for. If not, it is in no backlog in this cycle, in
+        which it came: the matcher would say that no node has any.
 
     Attributes
     ----------
@@ -42,6 +49,8 @@ class Backlogs:
         The backlog of each queue that ever had work.
     changed
         Workloads to check next time.
+    later
+        Those to check in the next cycle.
     """
 
     def __init__(
@@ -49,12 +58,15 @@ class Backlogs:
         ledger: Ledger,
         predicted: Predict = _no_prediction,
         closed: Callable[[Workload], int] = _none_closed,
+        judged: Callable[[Workload], bool] = _every,
     ) -> None:
         self.by_queue: dict[str, Backlog] = {}
         self.changed: set[WorkloadId] = {workload.id for workload in ledger.all()}
         self._ledger = ledger
         self._predicted = predicted
         self._closed = closed
+        self._judged = judged
+        self.later: set[WorkloadId] = set()
         self._queue_of: dict[WorkloadId, str] = {}
 
     def __contains__(self, workload: WorkloadId) -> bool:
@@ -63,6 +75,11 @@ class Backlogs:
     def workload_changed(self, workload: WorkloadId) -> None:
         """Check a workload at the next refresh."""
         self.changed.add(workload)
+
+    def begin_cycle(self) -> None:
+        """Check again at the next refresh what came too late for the last cycle."""
+        self.changed |= self.later
+        self.later.clear()
 
     def queue_of(self, workload: WorkloadId) -> str | None:
         """Return the queue in whose backlog a workload is; None if it is in none."""
@@ -109,6 +126,9 @@ class Backlogs:
                 )
                 and not workload.backs_off(now)
             )
+            if workload is not None and matchable and not self._judged(workload):
+                self.later.add(workload_id)
+                matchable = False
             former_queue = self._queue_of.get(workload_id)
             if former_queue is not None and (
                 workload is None or not matchable or workload.queue != former_queue

@@ -139,6 +139,14 @@ class GraphKeeper:
         """Return the most that DaemonSets take of any node, by type, in the graph's units."""
         return self.specs.largest_daemon_use()
 
+    def learn_requests(self) -> None:
+        """Have the next `ensure` put into the graph what all work asks for that the ledger has now."""
+        self._port_volume_pools.refresh()
+
+    def has_types(self, workload: Workload) -> bool:
+        """True if the graph, or what the next `ensure` makes of it, has all types that work asks for."""
+        return self._port_volume_pools.has(workload.jobspec)
+
     def take_displaced(self) -> set[int]:
         """Return the job ids of reservations that changed nodes or foreign pods displaced since the last
         call.

@@ -99,7 +99,7 @@ class CyclePhases:
         self._rules = rules = around.rules
         self._predictions = PredictedDurations(ledger)
         self._flavors = FlavorWaits(ledger)
-        self._backlogs = Backlogs(ledger, self._predictions.of, self._flavors.closed)
+        self._backlogs = Backlogs(ledger, self._predictions.of, self._flavors.closed, graph.has_types)
         self._job_ids = JobIds(ledger)
         self._reservations = ReservationKeeper(ledger, graph, self._backlogs, self._job_ids, rules)
         self._planned_ends = PlannedEnds(ledger, graph)
@@ -183,7 +183,9 @@ class CyclePhases:
         if departed := self._job_ids.take_departed():
             self._reservations.forget(departed)
             self._ledger.return_freed(Freed(jobs=set(departed.values())))
-        # before the graph learns what work asks for: all that is matched must be known to it
+        # all that is matched must be known to the graph; what comes from now on waits for the next cycle
+        self._graph.learn_requests()
+        self._backlogs.begin_cycle()
         await self._refresh()
         await self._graph.ensure()
         if (book := self._around.book) is not None:
@@ -277,7 +279,7 @@ class CyclePhases:
     async def _report(self, cycle: Cycle) -> None:
         self._estimator.follow_reservations(self._reservations.held, cycle.context.now)
         more = await self._reasons.report(cycle, self._reservations.held)
-        if more or cycle.turns_left or self._rules.changed or self._predictions.more:
+        if more or cycle.turns_left or self._rules.changed or self._predictions.more or self._backlogs.later:
             self._wakeup.soon()
         elif cycle.quotas.left_for_later:
             self._wakeup.soon(_NEXT_ANSWERS_S)
