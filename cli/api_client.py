@@ -21,7 +21,8 @@ from types import TracebackType
 from typing import Any, Self, cast
 
 from fluxqueue.cli.tables import printable
-from fluxqueue.kube.kubeconfig import Connection, InvalidKubeconfig
+from fluxqueue.kube.kubeconfig import Connection
+from fluxqueue.kube.kubeconfig_files import InvalidKubeconfig
 from fluxqueue.kube.server_warnings import warnings_in
 from fluxqueue.kube.tls_contexts import tls_context
 

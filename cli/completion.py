@@ -154,7 +154,8 @@ def cluster_names(kind: str, namespace: str | None) -> list[str]:
     """Return names of a kind as the cluster of the kubeconfig has them; none if it cannot be asked."""
     from fluxqueue.cli.api_client import ApiClient, ClusterError
     from fluxqueue.cli.completion_names import read_names
-    from fluxqueue.kube.kubeconfig import InvalidKubeconfig, connection, context_names
+    from fluxqueue.kube.kubeconfig import connection, context_names
+    from fluxqueue.kube.kubeconfig_files import InvalidKubeconfig
 
     with contextlib.suppress(ClusterError, InvalidKubeconfig, ValueError):
         if kind == "contexts":

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 from fluxqueue.cli.api_client import ClusterError
 from fluxqueue.cli.streams import drop_output, ready_streams
 from fluxqueue.cli.usage_errors import UsageParser
-from fluxqueue.kube.kubeconfig import InvalidKubeconfig
+from fluxqueue.kube.kubeconfig_files import InvalidKubeconfig
 
 if TYPE_CHECKING:
     import argparse

@@ -44,7 +44,8 @@ from fluxqueue.client.terms import Terms, with_lists
 from fluxqueue.client.waiting import Timeout, Waiting
 from fluxqueue.kube.errors import ApiError, Invalid, NotFound
 from fluxqueue.kube.kinds import PODS
-from fluxqueue.kube.kubeconfig import InvalidKubeconfig, default_namespace, impersonation
+from fluxqueue.kube.kubeconfig import default_namespace, impersonation
+from fluxqueue.kube.kubeconfig_files import InvalidKubeconfig
 
 if TYPE_CHECKING:
     from fluxqueue.kube.transport import Api

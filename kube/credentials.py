@@ -26,7 +26,13 @@ from urllib.request import getproxies, proxy_bypass
 
 import structlog
 
-from fluxqueue.kube.kubeconfig import SERVICE_ACCOUNT, Connection, InvalidKubeconfig, connection, in_cluster
+from fluxqueue.kube.kubeconfig import (
+    SERVICE_ACCOUNT,
+    Connection,
+    connection,
+    in_cluster,
+)
+from fluxqueue.kube.kubeconfig_files import InvalidKubeconfig
 from fluxqueue.kube.tls_contexts import load_pair, tls_context
 
 __all__ = ["Credentials", "NoConfiguration"]

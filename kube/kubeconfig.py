@@ -1,10 +1,9 @@
 """Kubeconfigs, read as kubectl reads them: for the plugin, the Python client, and services outside of a pod.
 
 The official client takes half a second to import and 126 MB of disk. So this module reads the common forms
-itself: the ``KUBECONFIG`` list with kubectl's merge rule (the first file that sets a value wins, and paths
-are relative to the file that contains them), certificates, tokens, passwords, exec plugins, and the
-ServiceAccount of a pod. The old ``auth-provider`` section is left to ``kubernetes.config``, if that is
-installed.
+itself: the ``KUBECONFIG`` list (:mod:`fluxqueue.kube.kubeconfig_files`), certificates, tokens, passwords,
+exec plugins, and the ServiceAccount of a pod. The old ``auth-provider`` section is left to
+``kubernetes.config``, if that is installed.
 
 All files are read into memory at once. The result is plain data and does not depend on files that may change.
 """
@@ -12,7 +11,6 @@ All files are read into memory at once. The result is plain data and does not de
 from __future__ import annotations
 
 import base64
-import binascii
 import datetime
 import json
 import math
@@ -25,9 +23,10 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Final
 
+from fluxqueue.kube.kubeconfig_files import Entry, InvalidKubeconfig, Merged, merge
+
 __all__ = [
     "Connection",
-    "InvalidKubeconfig",
     "connection",
     "context_names",
     "default_namespace",
@@ -38,10 +37,6 @@ __all__ = [
 SERVICE_ACCOUNT: Final = Path("/var/run/secrets/kubernetes.io/serviceaccount")
 """The directory in which the kubelet mounts the token and the CA certificate of the API server."""
 _EXEC_TIMEOUT_S = 60
-
-
-class InvalidKubeconfig(Exception):
-    """There is no usable configuration; the message names the file and the field."""
 
 
 @dataclass(frozen=True)
@@ -106,13 +101,13 @@ def connection(
             f"no kubeconfig at {os.pathsep.join(map(str, paths))}: give --kubeconfig FILE or set KUBECONFIG "
             '(for the local control plane: eval "$(fluxqueue local env)")'
         )
-    return _chosen(_merged(present), context, env)
+    return _chosen(merge(present), context, env)
 
 
 def context_names() -> list[str]:
     """Return the names of the contexts in the files that `connection` reads by default."""
     present = [path for path in _paths(None, os.environ) if path.is_file()]
-    return sorted(_merged(present).contexts)
+    return sorted(merge(present).contexts)
 
 
 def _paths(kubeconfig: str | None, env: Mapping[str, str]) -> list[Path]:
@@ -135,7 +130,7 @@ def default_namespace(kubeconfig: str | None, context: str | None) -> str:
     if not present:
         file = SERVICE_ACCOUNT / "namespace"
         return file.read_text().strip() if file.is_file() else "default"
-    merged = _merged(present)
+    merged = merge(present)
     chosen = merged.contexts.get(context or merged.current)
     return (chosen.text("namespace") if chosen is not None else None) or "default"
 
@@ -150,84 +145,13 @@ def impersonation(
     """
     env = {"KUBECONFIG": kubeconfig} if kubeconfig is not None else os.environ if environ is None else environ
     present = [path for path in _paths(None, env) if path.is_file()]
-    merged = _merged(present)
+    merged = merge(present)
     chosen = merged.contexts.get(context or merged.current)
     user = merged.users.get(chosen.text("user") or "") if chosen is not None else None
     return _impersonation(user) if user is not None else ()
 
 
-@dataclass(frozen=True)
-class _Entry:
-    """A named cluster, user or context, and the file that contains it."""
-
-    body: Mapping[str, Any]
-    path: Path
-
-    def bytes_of(self, key: str) -> bytes | None:
-        """Return the PEM block of ``<key>-data``, or of the file that ``<key>`` names."""
-        if inline := self.body.get(f"{key}-data"):
-            try:
-                return base64.b64decode(inline, validate=True)
-            except (binascii.Error, TypeError, ValueError):
-                raise InvalidKubeconfig(f"{self.path}: {key}-data is not base64") from None
-        named = self.body.get(key)
-        return self.read(str(named), key) if named else None
-
-    def read(self, named: str, key: str) -> bytes:
-        try:
-            return (self.path.parent / Path(named).expanduser()).read_bytes()
-        except OSError as error:
-            raise InvalidKubeconfig(f"{self.path}: unable to read {key} {named}: {error.strerror}") from None
-
-    def text(self, key: str) -> str | None:
-        value = self.body.get(key)
-        return str(value) if value else None
-
-
-@dataclass(frozen=True)
-class _Merged:
-    paths: list[Path]
-    current: str
-    contexts: dict[str, _Entry]
-    clusters: dict[str, _Entry]
-    users: dict[str, _Entry]
-
-
-def _merged(paths: list[Path]) -> _Merged:
-    current = ""
-    found: dict[str, dict[str, _Entry]] = {"contexts": {}, "clusters": {}, "users": {}}
-    for path in paths:
-        document = _document(path)
-        current = current or str(document.get("current-context") or "")
-        for section, entries in found.items():
-            if not isinstance(document.get(section) or [], list):
-                raise InvalidKubeconfig(f"{path}: {section} is no list")
-            for entry in document.get(section) or ():
-                if not isinstance(entry, dict) or "name" not in entry:
-                    raise InvalidKubeconfig(f"{path}: every entry of {section} needs a name")
-                body = entry.get(section.removesuffix("s")) or {}
-                entries.setdefault(str(entry["name"]), _Entry(body if isinstance(body, dict) else {}, path))
-    return _Merged(paths, current, **found)
-
-
-def _document(path: Path) -> dict[str, Any]:
-    import yaml
-
-    loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
-    try:
-        document = yaml.load(path.read_bytes(), Loader=loader)  # noqa: S506 - it is the safe loader, in C where there is one
-    except OSError as error:
-        raise InvalidKubeconfig(f"unable to read {path}: {error.strerror}") from None
-    except yaml.YAMLError as error:
-        raise InvalidKubeconfig(f"error loading config file {path}: {' '.join(str(error).split())}") from None
-    if document is None:
-        return {}
-    if not isinstance(document, dict):
-        raise InvalidKubeconfig(f"error loading config file {path}: it is not a mapping")
-    return document
-
-
-def _chosen(merged: _Merged, context: str | None, env: Mapping[str, str]) -> Connection:
+def _chosen(merged: Merged, context: str | None, env: Mapping[str, str]) -> Connection:
     name = context or merged.current
     if not name:
         raise InvalidKubeconfig(
@@ -237,7 +161,7 @@ def _chosen(merged: _Merged, context: str | None, env: Mapping[str, str]) -> Con
         raise InvalidKubeconfig(f'context "{name}" does not exist')
     chosen = merged.contexts[name]
     cluster = _named(merged.clusters, chosen, "cluster", name)
-    user = _named(merged.users, chosen, "user", name) if chosen.body.get("user") else _Entry({}, chosen.path)
+    user = _named(merged.users, chosen, "user", name) if chosen.body.get("user") else Entry({}, chosen.path)
     server = cluster.text("server")
     if server is None:
         raise InvalidKubeconfig(f'{cluster.path}: cluster of context "{name}" has no server')
@@ -258,7 +182,7 @@ def _chosen(merged: _Merged, context: str | None, env: Mapping[str, str]) -> Con
     )
 
 
-def _named(entries: Mapping[str, _Entry], chosen: _Entry, key: str, context: str) -> _Entry:
+def _named(entries: Mapping[str, Entry], chosen: Entry, key: str, context: str) -> Entry:
     name = str(chosen.body.get(key, ""))
     if name not in entries:
         raise InvalidKubeconfig(f'{key} "{name}" of context "{context}" does not exist')
@@ -275,9 +199,7 @@ class _Identity:
     valid_until: float = 0.0
 
 
-def _identity(
-    user: _Entry, cluster: _Entry, merged: _Merged, context: str, env: Mapping[str, str]
-) -> _Identity:
+def _identity(user: Entry, cluster: Entry, merged: Merged, context: str, env: Mapping[str, str]) -> _Identity:
     said = _Identity(
         _authorization(user, merged, context),
         user.bytes_of("client-certificate"),
@@ -296,7 +218,7 @@ def _identity(
     return said
 
 
-def _authorization(user: _Entry, merged: _Merged, context: str) -> str | None:
+def _authorization(user: Entry, merged: Merged, context: str) -> str | None:
     if token_file := user.text("tokenFile"):
         return _bearer(user.read(token_file, "tokenFile").decode(errors="replace"), f"{user.path}: tokenFile")
     if token := user.text("token"):
@@ -309,7 +231,7 @@ def _authorization(user: _Entry, merged: _Merged, context: str) -> str | None:
     return None
 
 
-def _impersonation(user: _Entry) -> tuple[tuple[str, str], ...]:
+def _impersonation(user: Entry) -> tuple[tuple[str, str], ...]:
     """Return the headers that make requests those of somebody else; one header for each group."""
     groups, extra = user.body.get("as-groups") or (), user.body.get("as-user-extra") or {}
     if (
@@ -339,7 +261,7 @@ def _bearer(token: str, what: str) -> str:
     return f"Bearer {text}"
 
 
-def _ask_plugin(plugin: Mapping[str, Any], path: Path, cluster: _Entry, env: Mapping[str, str]) -> _Identity:
+def _ask_plugin(plugin: Mapping[str, Any], path: Path, cluster: Entry, env: Mapping[str, str]) -> _Identity:
     """Run a credential plugin (client.authentication.k8s.io: ExecCredential on standard output)."""
     command = str(plugin.get("command") or "")
     if not command:

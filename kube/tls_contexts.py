@@ -9,7 +9,8 @@ import ssl
 import tempfile
 from pathlib import Path
 
-from fluxqueue.kube.kubeconfig import Connection, InvalidKubeconfig
+from fluxqueue.kube.kubeconfig import Connection
+from fluxqueue.kube.kubeconfig_files import InvalidKubeconfig
 
 __all__ = ["load_pair", "tls_context"]
 

@@ -13,33 +13,23 @@ rules of retries:
 * 401: the credentials are read again, once, and the request is repeated if they have changed.
 
 Writes may depend on a condition (:attr:`Wire.may_write`). It is checked before a connection is looked for,
-and again when the bytes are written: between the two, a TLS handshake and other tasks take their time. So a
-process that was paused for longer than its Lease lasts sends no write when it continues. Only a write that
-was paused within its system call arrives later; its resourceVersion refuses it.
-
-Responses are requested without compression: inside a cluster, the CPU time of gzip costs more than the bytes.
+and again when the bytes are written (:mod:`fluxqueue.kube.sessions`).
 """
 
 from __future__ import annotations
 
 import asyncio
 import builtins
-import contextlib
 import functools
 import random
-import socket
 import time
 from collections import Counter
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterator, Sequence
 from contextlib import asynccontextmanager, contextmanager
-from contextvars import ContextVar
 from dataclasses import dataclass
-from typing import Any, Final
-from weakref import WeakSet
+from typing import Final
 
 import aiohttp
-from aiohttp.abc import AbstractStreamWriter
-from aiohttp.connector import Connection
 from multidict import CIMultiDict
 
 from fluxqueue.kube.backoff import jittered_s
@@ -55,21 +45,15 @@ from fluxqueue.kube.errors import (
     decode_error,
 )
 from fluxqueue.kube.server_warnings import warnings_in
+from fluxqueue.kube.sessions import check_write, open_session
 
 __all__ = ["CompletedCall", "Request", "Wire"]
 
 TIMEOUT_S: Final = 30.0
 CONNECT_S: Final = 10.0
-KEEPALIVE_S: Final = 30.0
-"""How long an idle connection is kept: well below the 90 s after which the API server closes it,
-so that the two do not race."""
-
-CLOSE_S: Final = 1.0
 TRIES: Final = 5
 _MOST_OF_REFUSAL: Final = 1 << 20
 """Bytes of the body of an error: more than the API server says of the largest object."""
-READ_BUFFER: Final = 1 << 18
-"""Bytes. It limits how many watch events arrive in one chunk, and so how long they block the event loop."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,35 +90,6 @@ class Request:
     def reads(self) -> bool:
         """True if the request is a read, which may be repeated."""
         return self.method in ("GET", "HEAD")
-
-
-_check_write: ContextVar[Callable[[], None] | None] = ContextVar("check_write", default=None)
-"""Raises NotLeading if the request of this task must not be sent now; None: it may always be sent."""
-
-
-class _GuardedRequest(aiohttp.ClientRequest):
-    """A request that is checked once more when its connection is there, and when its body is written."""
-
-    async def send(self, conn: Connection) -> aiohttp.ClientResponse:
-        if check := _check_write.get():
-            check()
-        return await super().send(conn)
-
-    async def write_bytes(
-        self, writer: AbstractStreamWriter, conn: Connection, content_length: int | None = None
-    ) -> None:
-        """Write the headers and the body; a task of its own before Python 3.12,
-        so others may run between `send` and this.
-        """
-        try:
-            if check := _check_write.get():
-                check()
-        except NotLeading as error:
-            if conn.protocol is not None:
-                # `send` has returned: whoever waits for the response gets it
-                conn.protocol.set_exception(error)
-            return
-        await super().write_bytes(writer, conn, content_length)
 
 
 class Wire:
@@ -179,31 +134,8 @@ class Wire:
         cls, credentials: Credentials, *, user_agent: str, timeout_s: float, max_in_flight: int
     ) -> AsyncIterator[Wire]:
         """Open a connection pool; for the parameters see :meth:`fluxqueue.kube.transport.Api.connect`."""
-        sockets: WeakSet[socket.socket] = WeakSet()
-
-        def make_socket(address: tuple[Any, ...]) -> socket.socket:
-            sock = _keepalive_socket(address)
-            sockets.add(sock)
-            return sock
-
-        connector = aiohttp.TCPConnector(
-            limit=0, ssl=credentials.tls, keepalive_timeout=KEEPALIVE_S, socket_factory=make_socket
-        )
-        session = aiohttp.ClientSession(
-            connector=connector,
-            cookie_jar=aiohttp.DummyCookieJar(),
-            headers={"User-Agent": user_agent, "Accept": "application/json", "Accept-Encoding": "identity"},
-            read_bufsize=READ_BUFFER,
-            request_class=_GuardedRequest,
-        )
-        # aiohttp itself would repeat DELETE if a kept connection breaks; its retry of reads is not needed
-        # either.
-        session._retry_connection = False
-        try:
-            async with session:
-                yield cls(credentials, session, timeout_s=timeout_s, max_in_flight=max_in_flight)
-        finally:
-            await _wait_closed(sockets)
+        async with open_session(credentials.tls, user_agent) as session:
+            yield cls(credentials, session, timeout_s=timeout_s, max_in_flight=max_in_flight)
 
     def with_limits(self, *, timeout_s: float, max_in_flight: int) -> Wire:
         """Return another Wire that shares the connections."""
@@ -350,7 +282,7 @@ class Wire:
     async def _open(
         self, request: Request, header: str | None, *, read_timeout_s: float | None
     ) -> aiohttp.ClientResponse:
-        _check_write.set(None if request.reads else functools.partial(self._check_write, request))
+        check_write.set(None if request.reads else functools.partial(self._check_write, request))
         headers = CIMultiDict([*self._headers, *request.headers])
         if header:
             headers["Authorization"] = header
@@ -449,31 +381,5 @@ async def _refusal(response: aiohttp.ClientResponse, action: str) -> ApiError:
     )
 
 
-async def _wait_closed(sockets: WeakSet[socket.socket]) -> None:
-    """Wait for the TLS close of cancelled requests.
-    aiohttp does not wait, and an event loop that ends earlier leaks the socket.
-    """
-    with contextlib.suppress(TimeoutError):
-        async with asyncio.timeout(CLOSE_S):
-            while any(sock.fileno() >= 0 for sock in sockets):
-                await asyncio.sleep(0.005)
-
-
 def _cause(error: BaseException) -> str:
     return str(error) or type(error).__name__
-
-
-def _keepalive_socket(address: tuple[Any, ...]) -> socket.socket:
-    """Return a TCP socket with keepalive probes, so that the loss of a host is noticed within about 30 s."""
-    family, kind, protocol, _, _ = address
-    sock = socket.socket(family, kind, protocol)
-    sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
-    for option, value in (
-        ("TCP_KEEPIDLE", 15),
-        ("TCP_KEEPINTVL", 5),
-        ("TCP_KEEPCNT", 3),
-        ("TCP_USER_TIMEOUT", 30_000),
-    ):
-        if hasattr(socket, option):
-            sock.setsockopt(socket.IPPROTO_TCP, getattr(socket, option), value)
-    return sock

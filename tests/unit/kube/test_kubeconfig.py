@@ -10,7 +10,8 @@ import pytest
 import yaml
 from support.scripts import script_head
 
-from fluxqueue.kube.kubeconfig import InvalidKubeconfig, connection, impersonation
+from fluxqueue.kube.kubeconfig import connection, impersonation
+from fluxqueue.kube.kubeconfig_files import InvalidKubeconfig
 
 
 def config(
