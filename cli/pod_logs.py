@@ -16,9 +16,9 @@ from typing import Final, TextIO
 from fluxqueue.api.fluxjobs import FluxJob, State
 from fluxqueue.api.pods import Pod
 from fluxqueue.cli.api_client import ApiClient, ApiRefused, ClusterError
-from fluxqueue.cli.explain import placement, pod_state
 from fluxqueue.cli.jobs import object_name, state_of
 from fluxqueue.cli.lookup import fluxjobs_of, observed
+from fluxqueue.cli.pod_placement import placement, pod_state
 from fluxqueue.cli.simulated_nodes import why_nothing_runs
 from fluxqueue.cli.tables import paint
 

@@ -14,9 +14,9 @@ from fluxqueue.api.fluxjobs import FluxJob
 from fluxqueue.api.formatting import some_of
 from fluxqueue.api.pods import Pod
 from fluxqueue.cli.api_client import ApiClient, ClusterError
-from fluxqueue.cli.explain import placement
 from fluxqueue.cli.jobs import object_name, state_of
 from fluxqueue.cli.lookup import observed
+from fluxqueue.cli.pod_placement import placement
 from fluxqueue.cli.simulated_nodes import why_nothing_runs
 
 __all__ = ["ANY_SHELL", "Entered", "choose_pod", "exec_words"]

@@ -20,7 +20,7 @@ import orjson
 from fluxqueue.api.fluxjobs import FluxJob
 from fluxqueue.api.pods import ContainerStatus, Pod
 from fluxqueue.api.texts import pictured
-from fluxqueue.cli.explain import pod_state
+from fluxqueue.cli.pod_placement import pod_state
 from fluxqueue.dashboard.access import Right
 from fluxqueue.dashboard.job_objects import has_pod
 from fluxqueue.dashboard.pages.job_page import find_job

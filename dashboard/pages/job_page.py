@@ -10,8 +10,9 @@ from dataclasses import dataclass
 from typing import Final
 
 from fluxqueue.api.fluxjobs import LIVE, FluxJob
-from fluxqueue.cli.explain import Observed, explain, placement, pod_state
+from fluxqueue.cli.explain import Observed, explain
 from fluxqueue.cli.jobs import object_name, state_of
+from fluxqueue.cli.pod_placement import placement, pod_state
 from fluxqueue.dashboard.access import patches
 from fluxqueue.dashboard.ended_jobs import ended_job
 from fluxqueue.dashboard.job_objects import JobObjects, read_objects

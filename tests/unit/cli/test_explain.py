@@ -9,7 +9,8 @@ import pytest
 from fluxqueue.api.fluxjobs import FluxJob, FluxJobSpec, FluxJobStatus, ObjectRef, Reason
 from fluxqueue.api.metadata import ObjectCondition, ObjectMeta
 from fluxqueue.api.pods import Container, Pod, PodSpec, PodStatus, ResourceRequirements, SchedulingGate
-from fluxqueue.cli.explain import Observed, explain, placement, pod_state
+from fluxqueue.cli.explain import Observed, explain
+from fluxqueue.cli.pod_placement import placement, pod_state
 from fluxqueue.queue.model.jobspecs import PlacementRules, ServicesPod, SizedPods, jobspec_of
 
 NOW = datetime(2026, 3, 2, 12, 0, tzinfo=UTC)
