@@ -47,7 +47,7 @@ from fluxqueue.client.progress import Progress
 from fluxqueue.client.statuses import WorkStatus
 from fluxqueue.client.sync_client import Client, Workload
 from fluxqueue.client.sync_flux import Flux, FluxTask
-from fluxqueue.client.task_jobs import TaskPods
+from fluxqueue.client.task_manifests import TaskPods
 from fluxqueue.client.terms import Terms, ended, failed, ok, started
 
 __all__ = [

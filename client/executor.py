@@ -28,7 +28,8 @@ from fluxqueue.client.calls import Chunk, PackedCalls, packed
 from fluxqueue.client.errors import CallTooLarge, InvalidWork
 from fluxqueue.client.submissions import Submission
 from fluxqueue.client.sync_client import Client, Workload
-from fluxqueue.client.task_jobs import TaskJob, TaskPods, job_manifest, job_name
+from fluxqueue.client.task_jobs import TaskJob
+from fluxqueue.client.task_manifests import TaskPods, job_manifest, job_name
 from fluxqueue.client.terms import Terms, with_lists, with_terms
 
 if TYPE_CHECKING:

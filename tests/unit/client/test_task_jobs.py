@@ -24,7 +24,13 @@ from fluxqueue.client.calls import packed
 from fluxqueue.client.connections import Connection
 from fluxqueue.client.frames import log_lines, sealed
 from fluxqueue.client.object_watches import watch_pods
-from fluxqueue.client.task_jobs import KEPT_S, TaskJob, TaskPods, job_manifest, job_name
+from fluxqueue.client.task_jobs import TaskJob
+from fluxqueue.client.task_manifests import (
+    KEPT_S,
+    TaskPods,
+    job_manifest,
+    job_name,
+)
 
 PODS = TaskPods(image="python:3.11", cpu=2, memory="1Gi", gpus=1, duration=timedelta(minutes=10))
 
