@@ -23,8 +23,14 @@ from starlette.datastructures import Headers
 
 from fluxqueue.api.names import OPERATOR_TOKEN_HEADER
 from fluxqueue.rest.bounded import BoundedRequests
-from fluxqueue.rest.commands import Flux, FluxFailed, FluxMissing, FluxSubmission, InvalidWord, NoSuchJob
+from fluxqueue.rest.commands import (
+    Flux,
+    FluxFailed,
+    FluxMissing,
+    NoSuchJob,
+)
 from fluxqueue.rest.readiness import FluxReadiness
+from fluxqueue.rest.submissions import FluxSubmission, InvalidWord
 
 __all__ = ["create_app"]
 

@@ -15,25 +15,24 @@ from __future__ import annotations
 
 import asyncio
 import base64
-import contextlib
 import errno
 import json
 import os
 import re
 import shlex
-from collections.abc import AsyncGenerator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import AsyncGenerator, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from fluxqueue.api.hostlists import decode
+from fluxqueue.rest.processes import CHUNK, LONGEST_OUTPUT, collect, stop
+from fluxqueue.rest.submissions import VARIABLE, FluxSubmission, InvalidWord
 
 __all__ = [
     "Flux",
     "FluxFailed",
     "FluxMissing",
-    "FluxSubmission",
-    "InvalidWord",
     "NoSuchJob",
     "NodeGroup",
     "environment_for",
@@ -43,15 +42,11 @@ __all__ = [
 ]
 
 _DEADLINE_S = 30.0
-_END_S = 5.0
-_CHUNK = 64 * 1024
-_LONGEST_OUTPUT = 16 * 2**20
 _OUTPUT = "guest.output"
 _AT_ONCE = 8
 """Commands at a time.
 Most are Python programs of some 40 MiB, which the memory limit of the container has to hold."""
 _JOB_ID = re.compile(r"[fƒ]?[0-9A-Za-z.]{1,24}")
-_VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _UNKNOWN = re.compile(r"unknown|no such job|not found|does not exist|invalid job", re.IGNORECASE)
 _UNLOADED = re.compile(r"(ModuleNotFoundError|ImportError): ")
 _NODE_FIELDS = "{state}\t{nnodes}\t{ncores}\t{ngpus}\t{nodelist}"
@@ -71,86 +66,6 @@ class _TooMuch(FluxFailed):
 
 class FluxMissing(Exception):
     """`flux` cannot be run, or the instance does not respond yet."""
-
-
-class InvalidWord(ValueError):
-    """A part of a request that cannot be passed to Flux; the message names the field."""
-
-
-@dataclass(frozen=True, slots=True)
-class FluxSubmission:
-    """A job to be submitted; None leaves a choice to Flux.
-
-    Attributes
-    ----------
-    command
-        The program and its arguments, unchanged.
-    nodes, tasks, cores_per_task, gpus_per_task
-        The size of the job.
-    duration_s
-        The time limit in seconds.
-    environment
-        Variables in addition to those of the application.
-    """
-
-    command: Sequence[str]
-    nodes: int | None = None
-    tasks: int | None = None
-    cores_per_task: int | None = None
-    gpus_per_task: int | None = None
-    duration_s: float | None = None
-    environment: Mapping[str, str] = field(default_factory=dict)
-    working_directory: str | None = None
-    name: str | None = None
-    urgency: int | None = None
-
-    def words(self, application: Mapping[str, str] | None = None) -> list[str]:
-        """Return the arguments of ``flux``.
-
-        Parameters
-        ----------
-        application
-            The environment to begin with; None for that of this process.
-
-        Raises
-        ------
-        InvalidWord
-            The command is empty or begins with a dash, a variable has an invalid name, or a text cannot be
-            passed to a program.
-        """
-        if not self.command or not self.command[0] or self.command[0].startswith("-"):
-            raise InvalidWord(
-                "command: the first word is the program to run; it cannot be empty or begin with a dash"
-            )
-        texts = (*self.command, *self.environment.values(), self.working_directory or "", self.name or "")
-        if any("\0" in text for text in texts):
-            raise InvalidWord("command: no word may contain a NUL character")
-        if any(_is_cut(text) for text in texts):
-            raise InvalidWord(
-                "command: no word may contain half of a character (an unpaired surrogate): send UTF-8"
-            )
-        sized = (
-            ("nodes", self.nodes),
-            ("ntasks", self.tasks),
-            ("cores-per-task", self.cores_per_task),
-            ("gpus-per-task", self.gpus_per_task),
-            ("time-limit", f"{self.duration_s:g}s" if self.duration_s is not None else None),
-            ("urgency", self.urgency),
-            ("cwd", self.working_directory),
-            ("job-name", self.name),
-        )
-        words = ["submit", *(f"--{option}={value}" for option, value in sized if value is not None)]
-        for key in self.environment:
-            if not _VARIABLE.fullmatch(key):
-                raise InvalidWord(
-                    f"environment: {key!r} cannot be the name of a variable: use letters, "
-                    "digits and underscores"
-                )
-        if application is not None:
-            words.append("--env=-*")
-        variables = {**(application or {}), **self.environment}
-        words += [f"--env={key}={value.replace('$', '$$')}" for key, value in variables.items()]
-        return [*words, *self.command]
 
 
 @dataclass(frozen=True, slots=True)
@@ -280,10 +195,10 @@ class Flux:
         )
         assert process.stdout is not None
         try:
-            while piece := await process.stdout.read(_CHUNK):
+            while piece := await process.stdout.read(CHUNK):
                 yield piece
         finally:
-            await _stop(process)
+            await stop(process)
 
     async def _start(self, *words: str, stderr: int) -> asyncio.subprocess.Process:
         try:
@@ -310,13 +225,13 @@ class Flux:
         async with self._limit:
             process = await self._start(*words, stderr=asyncio.subprocess.PIPE)
             try:
-                out, err = await asyncio.wait_for(_collected(process), self._deadline_s)
+                out, err = await asyncio.wait_for(collect(process), self._deadline_s)
             except TimeoutError:
                 raise FluxMissing(f"flux {words[0]} did not respond within {self._deadline_s:g} s") from None
             finally:
-                await _stop(process)
-        if len(out) > _LONGEST_OUTPUT:
-            raise _TooMuch(f"flux {words[0]} wrote more than {_LONGEST_OUTPUT} bytes")
+                await stop(process)
+        if len(out) > LONGEST_OUTPUT:
+            raise _TooMuch(f"flux {words[0]} wrote more than {LONGEST_OUTPUT} bytes")
         if process.returncode:
             lines = (err or out).decode(errors="replace").strip().splitlines()
             sentence = lines[-1] if lines else f"flux {words[0]} ended with code {process.returncode}"
@@ -328,11 +243,6 @@ class Flux:
                 )
             raise (NoSuchJob if _UNKNOWN.search(sentence) else FluxFailed)(sentence)
         return out.decode(errors="replace")
-
-
-def _is_cut(text: str) -> bool:
-    """True if a text contains a character that no program can be given, because UTF-8 has none for it."""
-    return any("\ud800" <= character <= "\udfff" for character in text)
 
 
 def _decoded(text: str) -> dict[str, Any]:
@@ -355,53 +265,6 @@ def _data(context: Mapping[str, Any]) -> bytes:
     return text.encode()
 
 
-async def _collected(process: asyncio.subprocess.Process) -> tuple[bytes, bytes]:
-    """Return what a command writes, and stop it once that is more than `_LONGEST_OUTPUT`:
-    the memory of the container has to hold it.
-    """
-    assert process.stdout is not None
-    assert process.stderr is not None
-    kept = {process.stdout: bytearray(), process.stderr: bytearray()}
-
-    async def read(stream: asyncio.StreamReader) -> None:
-        while piece := await stream.read(_CHUNK):
-            kept[stream] += piece
-            if len(kept[stream]) > _LONGEST_OUTPUT:
-                with contextlib.suppress(ProcessLookupError):
-                    process.kill()
-                return
-
-    await asyncio.gather(read(process.stdout), read(process.stderr))
-    await _ended(process)
-    return bytes(kept[process.stdout]), bytes(kept[process.stderr])
-
-
-async def _stop(process: asyncio.subprocess.Process) -> None:
-    """Stop a process and wait until it has ended."""
-    if process.returncode is not None:
-        return
-    with contextlib.suppress(ProcessLookupError):
-        process.terminate()
-    try:
-        await asyncio.wait_for(_ended(process), _END_S)
-    except TimeoutError:
-        with contextlib.suppress(ProcessLookupError):
-            process.kill()
-        await _ended(process)
-
-
-async def _ended(process: asyncio.subprocess.Process) -> None:
-    """Wait for the end of a process, and drop what it still writes:
-    asyncio waits until the pipes are empty, full ones included.
-    """
-
-    async def drop(stream: asyncio.StreamReader | None) -> None:
-        while stream is not None and await stream.read(_CHUNK):
-            pass
-
-    await asyncio.gather(process.wait(), drop(process.stdout), drop(process.stderr))
-
-
 def read_environment(file: Path) -> dict[str, str] | None:
     """Return the variables that `env -0` wrote into a file; None if it is missing, empty or unreadable.
 
@@ -415,7 +278,7 @@ def read_environment(file: Path) -> dict[str, str] | None:
     variables = {
         key: value
         for key, equals, value in (entry.partition("=") for entry in entries)
-        if equals and _VARIABLE.fullmatch(key)
+        if equals and VARIABLE.fullmatch(key)
     }
     return variables or None
 

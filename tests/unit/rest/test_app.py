@@ -12,7 +12,13 @@ import pytest
 
 from fluxqueue.rest.app import create_app
 from fluxqueue.rest.bounded import MAX_BODY_BYTES
-from fluxqueue.rest.commands import Flux, FluxFailed, FluxMissing, FluxSubmission, InvalidWord, NoSuchJob
+from fluxqueue.rest.commands import (
+    Flux,
+    FluxFailed,
+    FluxMissing,
+    NoSuchJob,
+)
+from fluxqueue.rest.submissions import FluxSubmission, InvalidWord
 
 
 class Instance:

@@ -10,14 +10,13 @@ from fluxqueue.rest.commands import (
     Flux,
     FluxFailed,
     FluxMissing,
-    FluxSubmission,
-    InvalidWord,
     NoSuchJob,
     environment_for,
     read_environment,
     read_python_path,
     read_size,
 )
+from fluxqueue.rest.submissions import FluxSubmission, InvalidWord
 
 
 def stand_in(folder: Path, script: str, deadline_s: float = 10) -> Flux:
