@@ -25,7 +25,6 @@ from fluxqueue.api.durations import InvalidDuration, parse_duration
 from fluxqueue.api.miniclusters import (
     DEFAULT_DEADLINE_S,
     Bursting,
-    ContainerVolume,
     MiniCluster,
     MiniClusterContainer,
     MiniClusterSpec,
@@ -38,6 +37,7 @@ from fluxqueue.minicluster.injection import host_name_problems
 from fluxqueue.minicluster.overlay import overlay_problem
 from fluxqueue.minicluster.reserved import reserved_problems
 from fluxqueue.minicluster.trial import rendering_problems
+from fluxqueue.minicluster.volume_rules import DNS_LABEL, LONGEST_LABEL, source_of, volume_problems
 
 __all__ = ["LONGEST_NAME", "MiniClusterProblems", "edit_problems", "find_problems"]
 
@@ -46,15 +46,12 @@ LONGEST_NAME = 52
 Hosts are the name, a dash and an index, and volumes are named after it: at most 63."""
 
 _DNS_1035 = re.compile(r"[a-z]([-a-z0-9]*[a-z0-9])?")
-_DNS_LABEL = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?")
 _ENVIRONMENT = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
-_LONGEST_LABEL = 63
 _FLAT = frozenset({"", "custom", "kary:0"})
 """Topologies in which all brokers connect to the leader;
 without parents in the configuration so do ``custom`` and Flux's own choice."""
 _MOST_WARNINGS = 20
 _LONGEST_SENTENCE, _KEPT_OF_SENTENCE = 1_000, 400
-_SHM = "/dev/shm"  # noqa: S108 where emptyDirs are mounted, as the operator does
 
 _LIVE_EDITABLE = frozenset({"size", "min_size", "cleanup", "deadline_seconds", "form_timeout_seconds"})
 """Fields that may be changed on a MiniCluster whose pods exist."""
@@ -75,17 +72,8 @@ class MiniClusterProblems:
 
 
 def find_problems(minicluster: MiniCluster) -> MiniClusterProblems:
-    """Return the problems of a MiniCluster.
-
-    Parameters
-    ----------
-    minicluster
-        The MiniCluster; only its metadata and spec are read.
-
-    Returns
-    -------
-    MiniClusterProblems
-        Without errors it can be created, queued and run.
+    """Return the problems of a MiniCluster, of which only metadata and spec are read;
+    without errors it can be created, queued and run.
     """
     spec = minicluster.spec
     if problem := too_large(spec):
@@ -98,7 +86,7 @@ def find_problems(minicluster: MiniCluster) -> MiniClusterProblems:
         *_overrides(spec),
         *_containers(spec),
         *_services(spec),
-        *_volumes(spec),
+        *volume_problems(spec),
         *_service_names(minicluster),
         *_flux(spec),
     ] or [*rendering_problems(minicluster)]
@@ -202,7 +190,7 @@ def _overrides(spec: MiniClusterSpec) -> Iterator[str]:
         if key in (template.get("spec") or {}):
             yield f"spec.podTemplate.spec.{key} is how the queue places pods: leave it out"
     yield from host_name_problems(template.get("spec") or {}, "spec.podTemplate.spec")
-    if spec.state is not None and not _source(spec.state.volume):
+    if spec.state is not None and not source_of(spec.state.volume):
         yield (
             "spec.state.volume names no volume: give claimName, hostPath, "
             "csiDriver or another source that outlives the pods"
@@ -240,9 +228,7 @@ def _containers(spec: MiniClusterSpec) -> Iterator[str]:
 
 
 def _container(container: MiniClusterContainer, path: str) -> Iterator[str]:
-    if container.name and not (
-        _DNS_LABEL.fullmatch(container.name) and len(container.name) <= _LONGEST_LABEL
-    ):
+    if container.name and not (DNS_LABEL.fullmatch(container.name) and len(container.name) <= LONGEST_LABEL):
         yield (
             f"{path}.name {container.name!r} cannot be the name of a container: "
             "use lower case letters, digits and dashes, at most 63"
@@ -284,64 +270,11 @@ def _written(struct: msgspec.Struct, field: str) -> str:
     return next(each.encode_name for each in msgspec.structs.fields(struct) if each.name == field)
 
 
-def _volumes(spec: MiniClusterSpec) -> Iterator[str]:
-    for where, containers in (("containers", spec.containers), ("services", spec.services or [])):
-        named: dict[str, ContainerVolume] = {}
-        for index, container in enumerate(containers):
-            mounted: dict[str, str] = {}
-            for name, volume in (container.volumes or {}).items():
-                path = f"spec.{where}[{index}].volumes.{name}"
-                yield from _volume(name, volume, path)
-                place = _SHM if volume.empty_dir and not volume.path else volume.path
-                if place and place in mounted:
-                    yield (
-                        f"{path} is mounted at {place}, where {mounted[place]!r} is already: use another path"
-                    )
-                mounted[place] = name
-                other = named.setdefault(name, volume)
-                if _source(other) != _source(volume):
-                    yield (
-                        f"{path} is another volume than the one of that name in another container: "
-                        "use another name"
-                    )
-
-
-def _volume(name: str, volume: ContainerVolume, path: str) -> Iterator[str]:
-    if not (_DNS_LABEL.fullmatch(name) and len(name) <= _LONGEST_LABEL):
-        yield (
-            f"{path}: {name!r} cannot be the name of a volume: use lower case letters, "
-            "digits and dashes, at most 63"
-        )
-    source = _source(volume)
-    if not source and not volume.only_path:
-        yield (
-            f"{path} names no volume: give one of claimName, hostPath, emptyDir, secretName, "
-            "configMapName, csiDriver"
-        )
-    elif source and not volume.path and source[0] != "emptyDir":
-        yield f"{path}.path is missing: say where {source[0]} {source[1]} is mounted"
-    elif volume.path and not volume.path.startswith("/"):
-        yield f"{path}.path {volume.path!r} is not absolute: begin it with a slash"
-
-
-def _source(volume: ContainerVolume) -> tuple[str, str] | None:
-    """Return field and value of the volume's source, with the operator's precedence."""
-    sources = (
-        ("csiDriver", volume.csi_driver),
-        ("secretName", volume.secret_name),
-        ("emptyDir", "emptyDir" if volume.empty_dir else ""),
-        ("hostPath", volume.host_path),
-        ("configMapName", volume.config_map_name),
-        ("claimName", volume.claim_name),
-    )
-    return next(((field, value) for field, value in sources if value), None)
-
-
 def _service_names(minicluster: MiniCluster) -> Iterator[str]:
     """Check the Services of sidecars with ports, which are named after the MiniCluster and the sidecar."""
     name, spec = minicluster.metadata.name, minicluster.spec
     headless = minicluster.service_name
-    if spec.network.headless_name and not (_DNS_1035.fullmatch(headless) and len(headless) <= _LONGEST_LABEL):
+    if spec.network.headless_name and not (_DNS_1035.fullmatch(headless) and len(headless) <= LONGEST_LABEL):
         yield (
             f"spec.network.headlessName {headless!r} cannot be the name of a Service: letters, digits, "
             "dashes, beginning with a letter"
@@ -350,10 +283,10 @@ def _service_names(minicluster: MiniCluster) -> Iterator[str]:
         if index == spec.runner_index or not container.ports or not container.name:
             continue
         made = f"{name}-{container.name}"
-        if len(made) > _LONGEST_LABEL:
+        if len(made) > LONGEST_LABEL:
             yield (
                 f"spec.containers[{index}].name makes the Service name {made!r} of {len(made)} characters: "
-                f"shorten it to fit {_LONGEST_LABEL}"
+                f"shorten it to fit {LONGEST_LABEL}"
             )
         if made == headless:
             yield (
@@ -391,7 +324,7 @@ def _flux(spec: MiniClusterSpec) -> Iterator[str]:
     if bursting.hostlist and bursting.clusters:
         yield "spec.flux.bursting has both hostlist and clusters: hostlist names all hosts; leave one out"
     for path, name in _burst_names(bursting):
-        if name and not (_DNS_LABEL.fullmatch(name) and len(name) <= _LONGEST_LABEL):
+        if name and not (DNS_LABEL.fullmatch(name) and len(name) <= LONGEST_LABEL):
             yield (
                 f"spec.flux.bursting.{path} {name!r} is not how the name of a host may begin: use lower "
                 "case letters, digits and dashes"
