@@ -23,8 +23,9 @@ from typing import Any
 from fluxqueue.fluxion.messages import CallContext, JobMode
 from fluxqueue.fluxion.rpc.client import FluxionClient
 from fluxqueue.local.apiserver_client import ApiServerError
+from fluxqueue.local.cluster_options import ClusterOptions
 from fluxqueue.local.fake_nodes import node_name
-from fluxqueue.local.inprocess import ClusterOptions, InProcessCluster
+from fluxqueue.local.inprocess import InProcessCluster
 
 NAMESPACE = "changes"
 _POLL_S = 0.005

@@ -54,7 +54,8 @@ from fluxqueue.kube.kinds import JOBS, NAMESPACES, NODES, PODS, STATEFULSETS
 from fluxqueue.kube.object_cache import Change, ObjectCache
 from fluxqueue.kube.reflector import Reflector
 from fluxqueue.kube.transport import Api
-from fluxqueue.local.inprocess import ClusterOptions, InProcessCluster
+from fluxqueue.local.cluster_options import ClusterOptions
+from fluxqueue.local.inprocess import InProcessCluster
 
 
 @dataclass(frozen=True)

@@ -28,7 +28,8 @@ from fluxqueue.kube.kinds import MINICLUSTERS, NAMESPACES, PODS
 from fluxqueue.kube.object_cache import Change, ObjectCache
 from fluxqueue.kube.reflector import Reflector
 from fluxqueue.kube.transport import Api
-from fluxqueue.local.inprocess import ClusterOptions, InProcessCluster
+from fluxqueue.local.cluster_options import ClusterOptions
+from fluxqueue.local.inprocess import InProcessCluster
 
 NAMESPACE = "gangs"
 _CALLS = re.compile(r"fluxqueue_api_calls_total\{(?P<labels>[^}]*)\} (?P<value>\S+)")

@@ -38,7 +38,8 @@ from fluxqueue.kube.kinds import JOBS, NAMESPACES, PODS
 from fluxqueue.kube.object_cache import ObjectCache
 from fluxqueue.kube.reflector import Reflector
 from fluxqueue.kube.transport import Api
-from fluxqueue.local.inprocess import ClusterOptions, InProcessCluster
+from fluxqueue.local.cluster_options import ClusterOptions
+from fluxqueue.local.inprocess import InProcessCluster
 from fluxqueue.local.postgres import LocalPostgres
 
 NAMESPACE = "queue-cpu"

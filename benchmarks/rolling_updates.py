@@ -25,7 +25,8 @@ import psycopg
 from fluxqueue.api import names
 from fluxqueue.fluxion.messages import CallContext, JobMode
 from fluxqueue.fluxion.rpc.client import FluxionClient
-from fluxqueue.local.inprocess import ClusterOptions, InProcessCluster
+from fluxqueue.local.cluster_options import ClusterOptions
+from fluxqueue.local.inprocess import InProcessCluster
 
 NAMESPACE = "rolling"
 DEPLOYMENTS = f"/apis/apps/v1/namespaces/{NAMESPACE}/deployments"

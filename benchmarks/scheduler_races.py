@@ -51,7 +51,8 @@ from fluxqueue.kube.kinds import JOBS, NAMESPACES, NODES, PODS
 from fluxqueue.kube.object_cache import Change, ObjectCache
 from fluxqueue.kube.reflector import Reflector
 from fluxqueue.kube.transport import Api
-from fluxqueue.local.inprocess import ClusterOptions, InProcessCluster
+from fluxqueue.local.cluster_options import ClusterOptions
+from fluxqueue.local.inprocess import InProcessCluster
 
 STOCK, FLUXION = "stock", "fluxion"
 GANGS, FOREIGN = "races", "races-foreign"

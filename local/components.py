@@ -124,6 +124,20 @@ class ComponentCommands:
         self._binaries = binaries
         self._options = options
 
+    def of(self, component: Component, port: int | None, scheduler_settings: Mapping[str, Any]) -> Command:
+        """Return the command of a component; ``port`` is that of the API server, once it has one."""
+        match component:
+            case Component.ETCD:
+                return self.etcd()
+            case Component.CONTROLLER_MANAGER:
+                return self.controller_manager()
+            case Component.SCHEDULER:
+                return self.scheduler(scheduler_settings)
+            case Component.KWOK:
+                return self.kwok()
+        assert port is not None
+        return self.api_server(port) if component is Component.API_SERVER else self.node_agent(port)
+
     def etcd(self) -> Command:
         """Return the command of etcd; its sockets are created in the working directory."""
         for name in ("client:1", "peer:1"):

@@ -12,7 +12,6 @@ again, with its certificates and its state, and the API server keeps its port if
 
 from __future__ import annotations
 
-import asyncio
 import datetime
 import os
 import shutil
@@ -20,7 +19,6 @@ import signal
 import subprocess
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from types import TracebackType
 from typing import Any
 
 from fluxqueue.local.apiserver_client import ApiServerClient
@@ -35,26 +33,30 @@ from fluxqueue.local.components import (
 )
 from fluxqueue.local.fake_nodes import LEASES, FakeNodes, FakeNodeShape
 from fluxqueue.local.kubeconfigs import write_certificate_kubeconfig, write_token_kubeconfig
+from fluxqueue.local.kubectl import run_kubectl
 from fluxqueue.local.kubelet.children import kill_marked
 from fluxqueue.local.kubelet.identity import AGENT_RIGHTS, issue_agent_certificates
 from fluxqueue.local.kubelet.limits import remove_groups
 from fluxqueue.local.kubernetes_versions import remember_version
-from fluxqueue.local.pki import Authority, KeyPair, make_signing_keys, write_private
+from fluxqueue.local.pki import (
+    Authority,
+    KeyPair,
+    issue_component_certificates,
+    make_signing_keys,
+    write_private,
+)
 from fluxqueue.local.ports import free_port, is_free
 from fluxqueue.local.processes import Process, ProcessEnded, ProcessError, wait_until
+from fluxqueue.local.started import Started
 
-__all__ = ["ControlPlane", "KubectlError"]
+__all__ = ["ControlPlane"]
 
 _TOKEN_LIFETIME_S = 30 * 86_400
 _PORT_ATTEMPTS = 5
 _NOT_STARTED = "this control plane is not started: call start() first"
 
 
-class KubectlError(RuntimeError):
-    """kubectl failed; the message contains its error output."""
-
-
-class ControlPlane:
+class ControlPlane(Started):
     """A control plane with fake nodes; a context manager, also an asynchronous one.
 
     Parameters
@@ -248,40 +250,15 @@ class ControlPlane:
     def kubectl(
         self, *arguments: str, stdin: str | None = None, check: bool = True, timeout_s: float = 120
     ) -> subprocess.CompletedProcess[str]:
-        """Run kubectl as administrator.
-
-        Parameters
-        ----------
-        arguments
-            As on the command line.
-        stdin
-            Text for ``-f -``.
-        check
-            True if an exit code other than 0 raises.
-        timeout_s
-            Time limit of the command.
-
-        Raises
-        ------
-        KubectlError
-            With kubectl's error output.
-        """
-        command = [str(self.binaries[Tool.KUBECTL]), *arguments]
-        done = subprocess.run(
-            command,
-            input=stdin,
-            stdin=subprocess.DEVNULL if stdin is None else None,
-            capture_output=True,
-            text=True,
-            timeout=timeout_s,
-            check=False,
-            env=self.kubectl_environment(),
+        """Run kubectl as administrator; for the parameters see `run_kubectl`."""
+        return run_kubectl(
+            self.binaries[Tool.KUBECTL],
+            self.kubectl_environment(),
+            arguments,
+            stdin=stdin,
+            check=check,
+            timeout_s=timeout_s,
         )
-        if check and done.returncode != 0:
-            raise KubectlError(
-                f"kubectl {' '.join(arguments)} ended with exit code {done.returncode}: {done.stderr.strip()}"
-            )
-        return done
 
     def kubectl_environment(self) -> dict[str, str]:
         """Return an environment in which kubectl and other clients use this control plane as
@@ -317,24 +294,6 @@ class ControlPlane:
             target, self.server, self.authority, answer["status"]["token"], namespace
         )
 
-    def __enter__(self) -> ControlPlane:
-        self.start()
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.stop(graceful=False)
-
-    async def __aenter__(self) -> ControlPlane:
-        await asyncio.to_thread(self.start)
-        return self
-
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        await asyncio.to_thread(self.stop, graceful=False)
-
     # ---- certificates and kubeconfigs ----------------------------------------------------------------------
 
     def _make_certificates(self) -> None:
@@ -348,20 +307,7 @@ class ControlPlane:
         complete.touch()
 
     def _issue_certificates(self, authority: Authority) -> None:
-        service = [
-            "kubernetes",
-            "kubernetes.default",
-            "kubernetes.default.svc",
-            "kubernetes.default.svc.cluster.local",
-            "10.96.0.1",
-        ]
-        authority.issue_server(
-            "apiserver", [*dict.fromkeys(["127.0.0.1", "localhost", self._host]), *service]
-        )
-        authority.issue_client("admin", "kubernetes-admin", ["system:masters"])
-        authority.issue_client("controller-manager", "system:kube-controller-manager")
-        authority.issue_client("scheduler", "system:kube-scheduler")
-        authority.issue_client("kwok", "fluxqueue-local:kwok", ["system:masters"])
+        issue_component_certificates(authority, self._host)
         issue_agent_certificates(authority)
 
     def _pair(self, name: str) -> KeyPair:
@@ -432,21 +378,7 @@ class ControlPlane:
 
     def _command(self, component: Component) -> Command:
         commands = ComponentCommands(self.folder, self._pki, self.binaries, self._options)
-        match component:
-            case Component.ETCD:
-                return commands.etcd()
-            case Component.API_SERVER:
-                assert self._port is not None
-                return commands.api_server(self._port)
-            case Component.CONTROLLER_MANAGER:
-                return commands.controller_manager()
-            case Component.SCHEDULER:
-                return commands.scheduler(self._scheduler_settings)
-            case Component.KWOK:
-                return commands.kwok()
-            case Component.NODE_AGENT:
-                assert self._port is not None
-                return commands.node_agent(self._port)
+        return commands.of(component, self._port, self._scheduler_settings)
 
     def _served(self, definition: Mapping[str, Any]) -> bool:
         spec = definition["spec"]

@@ -28,7 +28,8 @@ from typing import IO, Any
 import msgspec
 
 from fluxqueue.local.binaries import Binaries, Tool
-from fluxqueue.local.inprocess import ClusterOptions, InProcessCluster, ProcessStatus
+from fluxqueue.local.cluster_options import ClusterOptions, ProcessStatus
+from fluxqueue.local.inprocess import InProcessCluster
 from fluxqueue.local.pki import write_private
 
 __all__ = ["DaemonState", "RunningProcess", "holds_lock", "read_state", "serve"]
@@ -37,7 +38,7 @@ _REFRESH_S = 3.0
 
 
 class RunningProcess(msgspec.Struct, frozen=True):
-    """A process of the cluster; see `inprocess.ProcessStatus`."""
+    """A process of the cluster; see `cluster_options.ProcessStatus`."""
 
     name: str
     pid: int | None

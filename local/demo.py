@@ -18,44 +18,39 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Sequence
-from contextlib import nullcontext
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING
 
 import msgspec
 
 from fluxqueue.api import names
-from fluxqueue.api.fluxjobs import FluxJob, State
+from fluxqueue.api.fluxjobs import State
 from fluxqueue.api.formatting import format_nodes
-from fluxqueue.api.metadata import ObjectMeta, PartialObject
-from fluxqueue.api.pods import Pod
+from fluxqueue.local.announced_starts import StartExpectations
+from fluxqueue.local.demo_client import DemoClient, explain
 from fluxqueue.local.demo_computing import RESULTS, compute, has_computing
+from fluxqueue.local.demo_following import POLL_S, follow
 from fluxqueue.local.for_people import FIRST_NAMESPACE, VALUES, dashboard_lines
+from fluxqueue.local.kubectl import KubectlError
 from fluxqueue.local.node_kinds import KINDS, PROCESSES, SIMULATED, can_make_namespaces, choose, note_on
 from fluxqueue.local.screen import Screen
 from fluxqueue.local.verdicts import (
     OWNING_KINDS,
     AppliedExample,
-    NamespaceSnapshot,
     Row,
-    StartExpectations,
     bound_by,
     bound_by_another,
     differences,
     leftovers,
-    rows_of,
     settled,
 )
 
 if TYPE_CHECKING:
-    from fluxqueue.fluxion.messages import JobInfo
     from fluxqueue.local.localcluster import LocalCluster
 
 __all__ = ["AHEAD_ANNOTATION", "EXPECT_ANNOTATION", "RESERVED_ANNOTATION", "main"]
-
-T = TypeVar("T")
 
 EXPECT_ANNOTATION = "fluxqueue.local/expect"
 """On an example: the reason with which it is expected to wait for ever (``Unsatisfiable``)."""
@@ -66,74 +61,16 @@ AHEAD_ANNOTATION = "fluxqueue.local/expect-ahead-of"
 
 _NAMESPACE = FIRST_NAMESPACE
 _SCHEDULERS = {"stock": "default-scheduler", "fluxion": names.SCHEDULER_NAME}
-_POLL_S = 0.4
 _RUN_TIMEOUT_S = 180.0
 _EMPTY_TIMEOUT_S = 60.0
 _TERMINATED = 128 + signal.SIGTERM
-
-
-class _Owned(PartialObject, frozen=True):
-    """An object, with its owners."""
-
-    metadata: ObjectMeta = ObjectMeta()
-
-
-class _Client:
-    """The cluster as the demo uses it: kubectl for what a person does, plain reads to follow the objects."""
-
-    def __init__(self, cluster: LocalCluster) -> None:
-        self._cluster = cluster
-        self._seen = NamespaceSnapshot()
-        folders = [str(Path(sys.executable).parent), str(cluster.kubectl.parent)]
-        self.environment = {
-            **os.environ,
-            "KUBECONFIG": str(cluster.kubeconfig),
-            "PATH": os.pathsep.join([*folders, os.environ.get("PATH", os.defpath)]),
-        }
-
-    def kubectl(self, *arguments: str, timeout_s: float = 90) -> str:
-        done = subprocess.run(
-            [str(self._cluster.kubectl), *arguments],
-            env=self.environment,
-            capture_output=True,
-            text=True,
-            stdin=subprocess.DEVNULL,
-            timeout=timeout_s,
-            check=False,
-        )
-        if done.returncode:
-            raise _DemoFailed(
-                f"kubectl {' '.join(arguments)} ended with exit code {done.returncode}: {done.stderr.strip()}"
-            )
-        return done.stdout
-
-    def look(self) -> NamespaceSnapshot:
-        where = f"namespaces/{_NAMESPACE}"
-        fluxjobs = self._items(f"/apis/{names.API_VERSION}/{where}/{names.FLUXJOBS}", FluxJob)
-        pods = self._items(f"/api/v1/{where}/pods", Pod)
-        between = self._items(f"/apis/apps/v1/{where}/replicasets", _Owned) + self._items(
-            f"/apis/batch/v1/{where}/jobs", _Owned
-        )
-        owners = {one.metadata.uid: one.metadata.controller.uid for one in between if one.metadata.controller}
-        self._seen = NamespaceSnapshot(tuple(fluxjobs), tuple(pods), owners).with_deleted(self._seen)
-        return self._seen
-
-    def fluxion_jobs(self) -> tuple[JobInfo, ...]:
-        from fluxqueue.fluxion.messages import CallContext
-        from fluxqueue.fluxion.rpc.client import FluxionClient
-
-        with FluxionClient(self._cluster.fluxion_target) as client:
-            return client.list_jobs(call=CallContext(), with_shares=True)
-
-    def _items(self, path: str, kind: type[T]) -> list[T]:
-        return [msgspec.convert(item, kind) for item in self._cluster.client.get(path)["items"]]
 
 
 class _DemoFailed(Exception):
     """The demo cannot continue; the message says why."""
 
 
-def _apply(client: _Client, folder: Path) -> list[AppliedExample]:
+def _apply(client: DemoClient, folder: Path) -> list[AppliedExample]:
     answer = msgspec.json.decode(client.kubectl("apply", "-n", _NAMESPACE, "-f", str(folder), "-o", "json"))
     applied = []
     for item in answer.get("items", [answer]):
@@ -151,84 +88,7 @@ def _apply(client: _Client, folder: Path) -> list[AppliedExample]:
     return applied
 
 
-def _follow(
-    client: _Client,
-    screen: Screen,
-    examples: Sequence[AppliedExample],
-    expectations: StartExpectations,
-    timeout_s: float,
-) -> list[Row]:
-    """Follow the examples until they settle or the time is over;
-    show the queue once, when a start is announced.
-    """
-    deadline = time.monotonic() + timeout_s
-
-    def enough(rows: Sequence[Row]) -> bool:
-        expectations.record(rows)
-        return settled(rows) or _waiting_with_reservation(rows) is not None
-
-    rows = _watch(client, screen, examples, enough, deadline)
-    if (all_waiting := _waiting_with_reservation(rows)) is not None:
-        _show(client, screen, "jobs", "-n", _NAMESPACE)
-        for waiting in all_waiting:
-            _explain(client, screen, waiting)
-        screen.step("Until everything has settled")
-        rows = _watch(client, screen, examples, settled, deadline)
-    return rows
-
-
-def _watch(
-    client: _Client,
-    screen: Screen,
-    examples: Sequence[AppliedExample],
-    enough: Callable[[Sequence[Row]], bool],
-    deadline: float,
-) -> list[Row]:
-    from rich.live import Live
-
-    rows = rows_of(examples, client.look())
-    with (
-        Live(screen.table(rows), console=screen.console, refresh_per_second=4, transient=True)
-        if screen.live
-        else nullcontext() as live
-    ):
-        while True:
-            if live is None:
-                screen.changes(rows)
-            else:
-                live.update(screen.table(rows))
-            if enough(rows) or time.monotonic() > deadline:
-                return rows
-            time.sleep(_POLL_S)
-            rows = rows_of(examples, client.look())
-
-
-def _waiting_with_reservation(rows: Sequence[Row]) -> list[Row] | None:
-    """Return the waiting workloads, those with a reservation first; None if none has one yet."""
-    waiting = [
-        row
-        for row in rows
-        if row.fluxjob
-        and row.state == State.PENDING
-        and row.fluxjob.status.reason
-        and not row.example.expects
-    ]
-    reserved = [
-        row for row in waiting if row.example.reserved and row.fluxjob and row.fluxjob.status.reserved_at
-    ]
-    return [*reserved, *(row for row in waiting if row not in reserved)] if reserved else None
-
-
-def _show(client: _Client, screen: Screen, *words: str) -> None:
-    screen.command(["fluxqueue", *words], client.kubectl("fluxqueue", *words))
-
-
-def _explain(client: _Client, screen: Screen, row: Row) -> None:
-    if row.fluxjob is not None:
-        _show(client, screen, "explain", row.fluxjob.spec.object_ref.title, "-n", _NAMESPACE)
-
-
-def _cross_check(client: _Client, rows: Sequence[Row]) -> list[str]:
+def _cross_check(client: DemoClient, rows: Sequence[Row]) -> list[str]:
     """Return the differences between the FluxJobs of live workloads and the resource graph, as sentences."""
     held = {job.jobid: {share.node for share in job.shares} for job in client.fluxion_jobs()}
     wrong = []
@@ -252,7 +112,7 @@ class _Others:
     fluxjobs: frozenset[str]
 
 
-def _clean(client: _Client, folder: Path, others: _Others) -> list[str]:
+def _clean(client: DemoClient, folder: Path, others: _Others) -> list[str]:
     """Delete the examples and wait until nothing of them is left;
     return what remains after the time limit.
     """
@@ -265,7 +125,7 @@ def _clean(client: _Client, folder: Path, others: _Others) -> list[str]:
         )
         if not left or time.monotonic() > deadline:
             return left
-        time.sleep(_POLL_S)
+        time.sleep(POLL_S)
 
 
 def _examples_folder(given: Path | None) -> Path:
@@ -278,7 +138,7 @@ def _examples_folder(given: Path | None) -> Path:
 
 
 def _run(arguments: argparse.Namespace, screen: Screen) -> int:
-    from fluxqueue.local.inprocess import ClusterOptions
+    from fluxqueue.local.cluster_options import ClusterOptions
     from fluxqueue.local.localcluster import LocalCluster
 
     folder = _examples_folder(arguments.examples)
@@ -306,7 +166,7 @@ def _run(arguments: argparse.Namespace, screen: Screen) -> int:
                 "end what runs there with `fluxqueue local down`,"
                 " then try again"
             )
-        client, kind = _Client(cluster), cluster.kind_of_nodes
+        client, kind = DemoClient(cluster), cluster.kind_of_nodes
         wrong, late_s = _show_and_check(client, screen, folder, arguments)
         computes = kind == PROCESSES and has_computing(folder) and can_make_namespaces()
         computed = compute(client, screen, folder, _NAMESPACE, keep=arguments.keep) if computes else []
@@ -348,7 +208,7 @@ def _bring_up(cluster: LocalCluster) -> bool:
 
 
 def _show_and_check(
-    client: _Client, screen: Screen, folder: Path, arguments: argparse.Namespace
+    client: DemoClient, screen: Screen, folder: Path, arguments: argparse.Namespace
 ) -> tuple[list[str], float]:
     """Run the demo; return what went wrong, as sentences, and by how many seconds the latest start was
     late.
@@ -364,12 +224,12 @@ def _show_and_check(
     )
     examples = _apply(client, folder)
     expectations = StartExpectations()
-    rows = _follow(client, screen, examples, expectations, arguments.timeout)
+    rows = follow(client, screen, examples, expectations, arguments.timeout)
     group = max(
         (row for row in rows if row.fluxjob and row.hosts), key=lambda row: len(row.hosts), default=None
     )
     if group is not None:
-        _explain(client, screen, group)
+        explain(client, screen, group)
     screen.step("What Fluxion chose and where the pods ran")
     screen.summary(rows)
     wrong = (
@@ -477,6 +337,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         return _run(arguments, Screen())
     except (
         _DemoFailed,
+        KubectlError,
         ClusterFailed,
         NotRunning,
         BinariesError,

@@ -6,11 +6,11 @@ from __future__ import annotations
 
 import shlex
 from pathlib import Path
-from typing import Protocol
 
+from fluxqueue.local.demo_client import DemoClient
 from fluxqueue.local.screen import Screen
 
-__all__ = ["RESULTS", "Kubectl", "compute", "has_computing"]
+__all__ = ["RESULTS", "compute", "has_computing"]
 
 _GANG, _SERVICE, _SWEEP = (
     Path("processes", name) for name in ("10-pi.yaml", "20-service.yaml", "30-sweep.yaml")
@@ -31,19 +31,12 @@ else:
     raise SystemExit("hello does not answer")"""
 
 
-class Kubectl(Protocol):
-    """Runs kubectl."""
-
-    def kubectl(self, *arguments: str, timeout_s: float = 90) -> str:
-        """Return its output."""
-
-
 def has_computing(folder: Path) -> bool:
     """True if a folder of examples has what `compute` runs."""
     return all((folder / part).exists() for part in (_GANG, _SWEEP, _SERVICE))
 
 
-def compute(client: Kubectl, screen: Screen, folder: Path, namespace: str, *, keep: bool) -> list[str]:
+def compute(client: DemoClient, screen: Screen, folder: Path, namespace: str, *, keep: bool) -> list[str]:
     """Run what computes, show what it prints, and return the results, one line each.
     The service does not stay: it would take room.
     """
@@ -58,13 +51,13 @@ def compute(client: Kubectl, screen: Screen, folder: Path, namespace: str, *, ke
     return results
 
 
-def _gang(client: Kubectl, screen: Screen, folder: Path, namespace: str) -> list[str]:
+def _gang(client: DemoClient, screen: Screen, folder: Path, namespace: str) -> list[str]:
     screen.step("Eight ranks start together and compute; rank 0 prints the result")
     _start(client, folder / _GANG, namespace)
     return _logs_of(client, screen, namespace, "pi", "batch.kubernetes.io/job-completion-index=0,job-name=pi")
 
 
-def _sweep(client: Kubectl, screen: Screen, folder: Path, namespace: str) -> list[str]:
+def _sweep(client: DemoClient, screen: Screen, folder: Path, namespace: str) -> list[str]:
     screen.step("A sweep: eight values of one parameter, four at a time")
     _start(client, folder / _SWEEP, namespace)
     lines = [
@@ -75,7 +68,7 @@ def _sweep(client: Kubectl, screen: Screen, folder: Path, namespace: str) -> lis
     return [f"the best of {len(lines)}: {min(lines, key=_seconds)}"] if lines else []
 
 
-def _service(client: Kubectl, screen: Screen, folder: Path, namespace: str) -> list[str]:
+def _service(client: DemoClient, screen: Screen, folder: Path, namespace: str) -> list[str]:
     screen.step("A service runs, and a Job asks it by its name")
     _start(client, folder / _SERVICE, namespace)
     client.kubectl(
@@ -113,14 +106,14 @@ def _service(client: Kubectl, screen: Screen, folder: Path, namespace: str) -> l
     ]
 
 
-def _start(client: Kubectl, file: Path, namespace: str) -> None:
+def _start(client: DemoClient, file: Path, namespace: str) -> None:
     client.kubectl(
         "delete", "-n", namespace, "-f", str(file), "--ignore-not-found", "--wait=true", "--timeout=60s"
     )
     client.kubectl("apply", "-n", namespace, "-f", str(file))
 
 
-def _logs_of(client: Kubectl, screen: Screen, namespace: str, job: str, selector: str) -> list[str]:
+def _logs_of(client: DemoClient, screen: Screen, namespace: str, job: str, selector: str) -> list[str]:
     """Return what the pods of a Job have printed, in order, once it is complete."""
     client.kubectl(
         "wait",

@@ -12,7 +12,6 @@ created again too, because its content would not match.
 
 from __future__ import annotations
 
-import asyncio
 import base64
 import json
 import os
@@ -20,18 +19,17 @@ import shutil
 import subprocess
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
-from types import TracebackType
-from typing import Any
 from urllib.parse import quote
 
 from psycopg import conninfo
 
 from fluxqueue.local.binaries import Binaries, Tool
 from fluxqueue.local.chart import ChartPod, RenderedChart, read_pod, render
+from fluxqueue.local.cluster_options import ClusterOptions, ProcessStatus
 from fluxqueue.local.components import Component, ControlPlaneOptions
 from fluxqueue.local.container_process import ContainerProcess
 from fluxqueue.local.controlplane import ControlPlane
@@ -41,82 +39,19 @@ from fluxqueue.local.pki import write_private
 from fluxqueue.local.ports import free_port, is_free
 from fluxqueue.local.postgres import LocalPostgres
 from fluxqueue.local.processes import NotReady, Process, describe_exit, wait_until
+from fluxqueue.local.started import Started
 from fluxqueue.local.supervised_services import SupervisedComponent, SupervisedPostgres
 from fluxqueue.local.supervision import Supervised, Supervisor
 from fluxqueue.local.values import DATABASE_SECRET, PORTS, cluster_values, merged
 
-__all__ = ["NAMESPACE", "RELEASE", "ClusterOptions", "InProcessCluster", "ProcessStatus"]
+__all__ = ["NAMESPACE", "RELEASE", "InProcessCluster"]
 
 RELEASE = "fluxqueue"
 NAMESPACE = "fluxqueue-system"
 _DATABASE = "fluxqueue"
 
 
-@dataclass(frozen=True)
-class ClusterOptions:
-    """Options of a local cluster.
-
-    Attributes
-    ----------
-    nodes, node_cpu, node_memory, node_gpus, node_pods
-        The number of nodes, and their resources.
-    queue_replicas
-        Replicas of the queue, each with its own matcher; one leads.
-    scheduler
-        The default scheduler: ``stock``, or ``fluxion``, which also runs the project's scheduler.
-    scheduler_replicas
-        Replicas of the project's scheduler, if `scheduler` or `values` enable it.
-    durable
-        True if Postgres data must survive a crash of the machine.
-    dsn
-        A Postgres server to use instead of a private one.
-    values
-        Helm values that override those of a local cluster.
-    audit
-        True if the API server writes an audit log.
-    volumes
-        True if the controllers of volumes and claims run.
-    processes
-        True if pods run as processes of this machine; else kwok simulates them.
-    feature_gates
-        Feature gates of the control plane.
-    api_server_flags, controller_manager_flags
-        Additional flags of the API server and of the controller manager.
-    """
-
-    nodes: int = 8
-    node_cpu: str = "8"
-    node_memory: str = "32Gi"
-    node_gpus: int = 0
-    node_pods: int = 110
-    queue_replicas: int = 1
-    scheduler: str = "stock"
-    scheduler_replicas: int = 1
-    durable: bool = True
-    dsn: str | None = None
-    values: Mapping[str, Any] | None = None
-    audit: bool = False
-    volumes: bool = False
-    processes: bool = False
-    feature_gates: Mapping[str, bool] | None = None
-    api_server_flags: Sequence[str] = ()
-    controller_manager_flags: Sequence[str] = ()
-
-
-@dataclass(frozen=True)
-class ProcessStatus:
-    """The state of one process of a cluster, for people."""
-
-    name: str
-    pid: int | None
-    state: str
-    port: int | None
-    restarts: int
-    log: Path
-    metrics_port: int | None = None
-
-
-class InProcessCluster:
+class InProcessCluster(Started):
     """A local cluster that this process runs; a context manager, also an asynchronous one.
 
     Parameters
@@ -264,24 +199,6 @@ class InProcessCluster:
             status = self._status(name, program.process, program.port, ready=program.ready())
             processes.append(replace(status, metrics_port=program.metrics_port))
         return processes
-
-    def __enter__(self) -> InProcessCluster:
-        self.start()
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.stop(graceful=False)
-
-    async def __aenter__(self) -> InProcessCluster:
-        await asyncio.to_thread(self.start)
-        return self
-
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        await asyncio.to_thread(self.stop, graceful=False)
 
     # ---- parts of the start --------------------------------------------------------------------------------
 

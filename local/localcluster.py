@@ -21,8 +21,9 @@ from typing import IO
 
 from fluxqueue.local.apiserver_client import ApiServerClient, administrator_client
 from fluxqueue.local.binaries import Binaries, Tool, find_binaries
+from fluxqueue.local.cluster_options import ClusterOptions
 from fluxqueue.local.daemon import DaemonState, RunningProcess, holds_lock, read_state
-from fluxqueue.local.inprocess import RELEASE, ClusterOptions
+from fluxqueue.local.inprocess import RELEASE
 from fluxqueue.local.kubelet.children import kill_marked
 from fluxqueue.local.kubelet.limits import remove_groups
 from fluxqueue.local.node_kinds import KINDS, PROCESSES, SIMULATED

@@ -18,10 +18,10 @@ from pathlib import Path
 
 from fluxqueue.local.binaries import Binaries, BinariesError, Tool, find_binaries
 from fluxqueue.local.chart import ChartError
+from fluxqueue.local.cluster_options import ClusterOptions
 from fluxqueue.local.daemon import serve as serve_cluster
 from fluxqueue.local.display import Display
 from fluxqueue.local.for_people import VALUES, dashboard_lines
-from fluxqueue.local.inprocess import ClusterOptions
 from fluxqueue.local.kubernetes_versions import DEFAULT_MINOR, VERSIONS
 from fluxqueue.local.localcluster import ClusterFailed, LocalCluster, NotRunning
 from fluxqueue.local.node_kinds import KINDS, PROCESSES, SIMULATED, choose, note_on

@@ -21,7 +21,7 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
-__all__ = ["Authority", "KeyPair", "make_signing_keys", "write_private"]
+__all__ = ["Authority", "KeyPair", "issue_component_certificates", "make_signing_keys", "write_private"]
 
 _LIFETIME = datetime.timedelta(days=3_650)
 
@@ -155,3 +155,19 @@ def _general_name(address: str) -> x509.GeneralName:
         return x509.IPAddress(ipaddress.ip_address(address))
     except ValueError:
         return x509.DNSName(address)
+
+
+def issue_component_certificates(authority: Authority, host: str) -> None:
+    """Issue the certificates of a control plane whose API server has a host as address for its clients."""
+    service = [
+        "kubernetes",
+        "kubernetes.default",
+        "kubernetes.default.svc",
+        "kubernetes.default.svc.cluster.local",
+        "10.96.0.1",
+    ]
+    authority.issue_server("apiserver", [*dict.fromkeys(["127.0.0.1", "localhost", host]), *service])
+    authority.issue_client("admin", "kubernetes-admin", ["system:masters"])
+    authority.issue_client("controller-manager", "system:kube-controller-manager")
+    authority.issue_client("scheduler", "system:kube-scheduler")
+    authority.issue_client("kwok", "fluxqueue-local:kwok", ["system:masters"])

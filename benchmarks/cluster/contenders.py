@@ -12,10 +12,11 @@ from cluster.kueue import Kueue, KueueSettings
 from cluster.kueue_objects import submitted_to_kueue
 from cluster.sites import Site, Work, job
 from fluxqueue.api import names
+from fluxqueue.local.cluster_options import ClusterOptions
 from fluxqueue.local.components import ControlPlaneOptions
 from fluxqueue.local.controlplane import ControlPlane
 from fluxqueue.local.fake_nodes import FakeNodeShape
-from fluxqueue.local.inprocess import ClusterOptions, InProcessCluster
+from fluxqueue.local.inprocess import InProcessCluster
 from fluxqueue.local.processes import Process
 
 __all__ = [

@@ -18,7 +18,7 @@ from pathlib import Path
 
 from fluxqueue.kube.errors import ApiError
 from fluxqueue.kube.transport import Api
-from fluxqueue.local.toolchain import find_go
+from fluxqueue.local.go_programs import find_go
 
 __all__ = ["AREAS", "area_shares", "profiled", "read_traces", "stacks"]
 

@@ -25,8 +25,9 @@ from fluxqueue.api import names
 from fluxqueue.api.templatepins import node_affinity
 from fluxqueue.kube.kinds import FLUXJOBS, JOBS, NAMESPACES, PODS
 from fluxqueue.kube.transport import Api, PatchType
+from fluxqueue.local.cluster_options import ClusterOptions
 from fluxqueue.local.components import Component
-from fluxqueue.local.inprocess import NAMESPACE, ClusterOptions, InProcessCluster
+from fluxqueue.local.inprocess import NAMESPACE, InProcessCluster
 
 _MANAGED, _OTHER = "costs-managed", "costs-plain"
 _TICK_S = 1 / os.sysconf("SC_CLK_TCK")

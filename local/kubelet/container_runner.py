@@ -11,8 +11,8 @@ import contextlib
 import os
 import signal
 import time
-from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -20,17 +20,17 @@ import structlog
 
 from fluxqueue.local.chart import relocate
 from fluxqueue.local.kubelet.children import MARK, Child, Children, Entry, StartFailed, kill_marked
+from fluxqueue.local.kubelet.container_files import ContainerFiles
 from fluxqueue.local.kubelet.container_log import ContainerLog
 from fluxqueue.local.kubelet.container_streams import ContainerStreams
 from fluxqueue.local.kubelet.environment import MissingSource, expand
-from fluxqueue.local.kubelet.limits import ContainerGroup
 from fluxqueue.local.kubelet.pod_status import ContainerRecord, Ended, Running, Waiting
 from fluxqueue.local.kubelet.probe_results import ProbeResults
 from fluxqueue.local.kubelet.probing import Prober
 from fluxqueue.local.kubelet.restarts import CrashBackoff, restarts_after
 from fluxqueue.local.kubelet.specs import Probe
 
-__all__ = ["ContainerFiles", "ContainerRunner"]
+__all__ = ["ContainerRunner"]
 
 log = structlog.get_logger(__name__)
 
@@ -39,34 +39,6 @@ MESSAGE_OF_LOG_BYTES = 2048
 _CONFIGURATION_RETRY_S = 2.0
 _OF_TERMINALS = {"TERM": "xterm"}
 """What container runtimes add where a terminal is asked for."""
-
-
-@dataclass(frozen=True)
-class ContainerFiles:
-    """The files of a container.
-
-    Attributes
-    ----------
-    folder
-        Where it works, if the pod says nothing else.
-    logs
-        The folder of its logs.
-    root
-        An empty folder for a root of its own; None if it shares that of this machine.
-    mounts
-        Source and target of its volumes and of the files that the node provides.
-    message
-        The file of its termination message.
-    group
-        Its control group.
-    """
-
-    folder: Path
-    logs: Path
-    root: Path | None
-    mounts: Sequence[tuple[str, str]]
-    message: Path
-    group: ContainerGroup = field(default_factory=ContainerGroup)
 
 
 class ContainerRunner:

@@ -31,7 +31,8 @@ import structlog
 from fluxqueue.kube.errors import ApiError, Conflict, Invalid, NotFound
 from fluxqueue.kube.transport import PatchType
 from fluxqueue.local.kubelet.children import kill_marked
-from fluxqueue.local.kubelet.container_runner import ContainerFiles, ContainerRunner
+from fluxqueue.local.kubelet.container_files import ContainerFiles
+from fluxqueue.local.kubelet.container_runner import ContainerRunner
 from fluxqueue.local.kubelet.environment import MissingSource, PodFacts, container_variables
 from fluxqueue.local.kubelet.folders import remove_tree
 from fluxqueue.local.kubelet.grace import GracePeriod

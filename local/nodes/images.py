@@ -17,12 +17,12 @@ from pathlib import Path
 from typing import Any
 
 from fluxqueue.local.binaries import locked
+from fluxqueue.local.go_programs import BuildDisplay
 from fluxqueue.local.nodes.base_image import BASE, make_base, pip_settings
 from fluxqueue.local.nodes.buildah import Buildah, ImageError
 from fluxqueue.local.nodes.layout import content_digest, nodes_cache
 from fluxqueue.local.nodes.requirements import CannotRunNodes, image_obstacle
 from fluxqueue.local.nodes.stand_ins import make_postgres, make_work
-from fluxqueue.local.toolchain import BuildDisplay
 
 __all__ = [
     "Image",

@@ -12,9 +12,10 @@ from pathlib import Path
 
 from fluxqueue.local.binaries import are_programs, cached_programs
 from fluxqueue.local.go_modules import GoModule
+from fluxqueue.local.go_programs import BuildDisplay
 from fluxqueue.local.kubernetes_versions import KUBERNETES_VERSION
 from fluxqueue.local.nodes.layout import content_digest, nodes_cache
-from fluxqueue.local.toolchain import BuildDisplay, build_tools
+from fluxqueue.local.toolchain import build_tools
 
 __all__ = ["NODE_MODULE", "NodeProgram", "built_programs", "program_folder"]
 

@@ -14,7 +14,8 @@ import pytest
 from support.end_to_end import Stage, managed_namespace
 from support.workflow_clients import installed_clients
 
-from fluxqueue.local.inprocess import ClusterOptions, InProcessCluster
+from fluxqueue.local.cluster_options import ClusterOptions
+from fluxqueue.local.inprocess import InProcessCluster
 
 RSYNC = """#!/usr/bin/env python3
 # The part of rsync that Snakemake's storage uses: copy one file or folder.

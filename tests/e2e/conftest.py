@@ -9,7 +9,8 @@ import pytest
 from support.end_to_end import Stage, managed_namespace
 from support.stage_accounts import Accounts
 
-from fluxqueue.local.inprocess import ClusterOptions, InProcessCluster
+from fluxqueue.local.cluster_options import ClusterOptions
+from fluxqueue.local.inprocess import InProcessCluster
 
 
 @pytest.fixture(scope="session")

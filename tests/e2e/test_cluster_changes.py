@@ -31,8 +31,9 @@ from fluxqueue.api import names
 from fluxqueue.api.fluxjobs import State
 from fluxqueue.api.pods import Pod
 from fluxqueue.fluxion.rpc.client import FluxionClient
+from fluxqueue.local.cluster_options import ClusterOptions
 from fluxqueue.local.fake_nodes import FakeNodeShape, node_object
-from fluxqueue.local.inprocess import ClusterOptions, InProcessCluster
+from fluxqueue.local.inprocess import InProcessCluster
 
 RUN_SECONDS = "fluxqueue.local/run-seconds"
 STUCK = "fluxqueue.local/stuck"

@@ -13,7 +13,8 @@ from support.dashboard_stage import Browserless
 from support.end_to_end import Stage
 
 from fluxqueue.api.fluxjobs import Reason, State
-from fluxqueue.local.inprocess import ClusterOptions, InProcessCluster
+from fluxqueue.local.cluster_options import ClusterOptions
+from fluxqueue.local.inprocess import InProcessCluster
 
 ACCOUNT = "fluxqueue-history"
 

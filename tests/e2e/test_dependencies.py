@@ -9,7 +9,7 @@ from support.builders import JobBuilder, Json, make_job, make_minicluster, make_
 from support.end_to_end import Stage, wrong
 
 from fluxqueue.api.fluxjobs import State
-from fluxqueue.local.controlplane import KubectlError
+from fluxqueue.local.kubectl import KubectlError
 
 RUN_SECONDS = "fluxqueue.local/run-seconds"
 WAITS = "WaitingForDependency"

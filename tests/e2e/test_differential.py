@@ -26,7 +26,8 @@ from support.gang_standins import serve
 from support.statements import statements_checked
 
 from fluxqueue.kube.transport import Api
-from fluxqueue.local.inprocess import ClusterOptions, InProcessCluster
+from fluxqueue.local.cluster_options import ClusterOptions
+from fluxqueue.local.inprocess import InProcessCluster
 from fluxqueue.local.kubernetes_versions import minor_of
 
 log = structlog.get_logger()

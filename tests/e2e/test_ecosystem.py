@@ -40,7 +40,8 @@ from support.kubernetes_gates import NATIVE_FLAGS, NATIVE_GATES, NATIVE_VERSION
 
 from fluxqueue.api.fluxjobs import FluxJob, State
 from fluxqueue.api.pods import Pod
-from fluxqueue.local.inprocess import ClusterOptions, InProcessCluster
+from fluxqueue.local.cluster_options import ClusterOptions
+from fluxqueue.local.inprocess import InProcessCluster
 
 JOBSET_CRD = "jobsets.jobset.x-k8s.io"
 SERVED = {name: form for name, form in GANG_KINDS.items() if name != JOBSET_CRD}

@@ -28,8 +28,9 @@ from fluxqueue.api import names
 from fluxqueue.api.fluxjobs import State
 from fluxqueue.api.pods import Pod
 from fluxqueue.fluxion.messages import JobMode
+from fluxqueue.local.cluster_options import ClusterOptions
 from fluxqueue.local.components import Component
-from fluxqueue.local.inprocess import NAMESPACE, ClusterOptions, InProcessCluster
+from fluxqueue.local.inprocess import NAMESPACE, InProcessCluster
 from fluxqueue.local.postgres_binaries import find_postgres
 
 RUN_SECONDS = "fluxqueue.local/run-seconds"

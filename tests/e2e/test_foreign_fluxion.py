@@ -20,7 +20,8 @@ from support.statements import statements_checked
 from fluxqueue.api.fluxjobs import Reason, State
 from fluxqueue.api.pods import Pod
 from fluxqueue.fluxion.messages import JobInfo
-from fluxqueue.local.inprocess import ClusterOptions, InProcessCluster
+from fluxqueue.local.cluster_options import ClusterOptions
+from fluxqueue.local.inprocess import InProcessCluster
 from fluxqueue.local.ports import free_port
 
 RUN_SECONDS = "fluxqueue.local/run-seconds"

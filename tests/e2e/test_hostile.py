@@ -29,7 +29,8 @@ from support.replicas import metrics
 from support.statements import statements_checked
 
 from fluxqueue.api import names
-from fluxqueue.local.inprocess import NAMESPACE, ClusterOptions, InProcessCluster
+from fluxqueue.local.cluster_options import ClusterOptions
+from fluxqueue.local.inprocess import NAMESPACE, InProcessCluster
 
 RUN_SECONDS = "fluxqueue.local/run-seconds"
 SHORT_S = 40.0

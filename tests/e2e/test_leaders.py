@@ -24,7 +24,8 @@ from support.end_to_end import Stage, managed_namespace, wrong
 from support.replicas import asked, leader, queues
 
 from fluxqueue.api.fluxjobs import State
-from fluxqueue.local.inprocess import ClusterOptions, InProcessCluster
+from fluxqueue.local.cluster_options import ClusterOptions
+from fluxqueue.local.inprocess import InProcessCluster
 
 RUN_SECONDS = "fluxqueue.local/run-seconds"
 

@@ -24,8 +24,9 @@ from support.kubernetes_gates import (
 from fluxqueue.api import names
 from fluxqueue.api.fluxjobs import Reason, State
 from fluxqueue.api.pods import Pod
+from fluxqueue.local.cluster_options import ClusterOptions
 from fluxqueue.local.fake_nodes import ZONE_LABEL
-from fluxqueue.local.inprocess import ClusterOptions, InProcessCluster
+from fluxqueue.local.inprocess import InProcessCluster
 
 RUN_SECONDS = "fluxqueue.local/run-seconds"
 API = f"/apis/scheduling.k8s.io/{NATIVE_VERSION}"

@@ -18,7 +18,8 @@ from support.poolers import Pooler, pooler_of
 from support.replicas import asked, leader, queues
 
 from fluxqueue.api.fluxjobs import State
-from fluxqueue.local.inprocess import ClusterOptions, InProcessCluster
+from fluxqueue.local.cluster_options import ClusterOptions
+from fluxqueue.local.inprocess import InProcessCluster
 from fluxqueue.local.postgres import LocalPostgres
 
 

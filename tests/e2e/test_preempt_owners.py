@@ -22,7 +22,8 @@ from support.gang_standins import RUN_SECONDS, create, jobset_jobs, serve, train
 from fluxqueue.api import names
 from fluxqueue.api.fluxjobs import FluxJob, State
 from fluxqueue.api.pods import Pod
-from fluxqueue.local.inprocess import NAMESPACE, ClusterOptions, InProcessCluster
+from fluxqueue.local.cluster_options import ClusterOptions
+from fluxqueue.local.inprocess import NAMESPACE, InProcessCluster
 from fluxqueue.queue.crashpoints import VARIABLE, CrashPoint
 
 QUEUE = f"system:serviceaccount:{NAMESPACE}:fluxqueue-queue"

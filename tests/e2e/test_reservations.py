@@ -16,7 +16,8 @@ from support.end_to_end import Stage, managed_namespace, wrong
 from fluxqueue.api.fluxjobs import FluxJob, State
 from fluxqueue.api.fluxreservations import FluxReservation, FluxReservationStatus
 from fluxqueue.api.hostlists import decode
-from fluxqueue.local.inprocess import ClusterOptions, InProcessCluster
+from fluxqueue.local.cluster_options import ClusterOptions
+from fluxqueue.local.inprocess import InProcessCluster
 
 RUN_SECONDS = "fluxqueue.local/run-seconds"
 MARK = "fluxqueue/maintenance"

@@ -34,7 +34,8 @@ from support.rights import Right, granted, refused, used
 
 from fluxqueue.api import names
 from fluxqueue.api.fluxjobs import State
-from fluxqueue.local.inprocess import NAMESPACE, ClusterOptions, InProcessCluster
+from fluxqueue.local.cluster_options import ClusterOptions
+from fluxqueue.local.inprocess import NAMESPACE, InProcessCluster
 from fluxqueue.local.operator_requests import OperatorRefused
 
 RUN_SECONDS = "fluxqueue.local/run-seconds"

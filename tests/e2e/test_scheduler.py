@@ -35,7 +35,8 @@ from fluxqueue.api.fluxqueues import FluxQueue, SchedulerName
 from fluxqueue.api.pinwindows import pin_until
 from fluxqueue.api.pods import Pod
 from fluxqueue.api.schedulers import DEFAULT_SCHEDULER_NAME
-from fluxqueue.local.inprocess import ClusterOptions, InProcessCluster
+from fluxqueue.local.cluster_options import ClusterOptions
+from fluxqueue.local.inprocess import InProcessCluster
 from fluxqueue.queue.crashpoints import CrashPoint
 
 RUN_SECONDS = "fluxqueue.local/run-seconds"

@@ -16,7 +16,8 @@ from support.end_to_end import Stage, managed_namespace
 
 from fluxqueue.api import names
 from fluxqueue.api.fluxjobs import Outcome, State
-from fluxqueue.local.inprocess import ClusterOptions, InProcessCluster
+from fluxqueue.local.cluster_options import ClusterOptions
+from fluxqueue.local.inprocess import InProcessCluster
 
 RUN_SECONDS = "fluxqueue.local/run-seconds"
 PRIORITY_CLASS = "spec.template.spec.priorityClassName"

@@ -25,7 +25,8 @@ from support.preempting_queue import FOREVER, RUN_SECONDS, PreemptingQueue
 from fluxqueue.api import names
 from fluxqueue.api.fluxjobs import Outcome, Reason, State
 from fluxqueue.api.pods import Pod
-from fluxqueue.local.inprocess import ClusterOptions, InProcessCluster
+from fluxqueue.local.cluster_options import ClusterOptions
+from fluxqueue.local.inprocess import InProcessCluster
 from fluxqueue.queue.crashpoints import VARIABLE, CrashPoint
 
 RAY_CLUSTERS = "rayclusters.ray.io"

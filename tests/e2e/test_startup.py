@@ -18,7 +18,8 @@ from support.end_to_end import Stage, managed_namespace, scheduler_paused
 from fluxqueue.api import names
 from fluxqueue.api.fluxjobs import FluxJob, State
 from fluxqueue.api.pods import Pod
-from fluxqueue.local.inprocess import ClusterOptions, InProcessCluster
+from fluxqueue.local.cluster_options import ClusterOptions
+from fluxqueue.local.inprocess import InProcessCluster
 
 RUN_SECONDS = "fluxqueue.local/run-seconds"
 START_TIMEOUT_S = 3

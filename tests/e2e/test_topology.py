@@ -16,8 +16,8 @@ from fluxqueue.api import names
 from fluxqueue.api.fluxjobs import Reason, State
 from fluxqueue.api.hostlists import decode
 from fluxqueue.api.pods import Pod
-from fluxqueue.local.controlplane import KubectlError
 from fluxqueue.local.fake_nodes import RACK_LABEL, ZONE_LABEL
+from fluxqueue.local.kubectl import KubectlError
 
 RUN_SECONDS = "fluxqueue.local/run-seconds"
 

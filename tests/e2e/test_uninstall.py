@@ -23,7 +23,8 @@ from support.end_to_end import Stage, managed_namespace
 from fluxqueue.api import names
 from fluxqueue.api.fluxjobs import State
 from fluxqueue.api.pods import Pod
-from fluxqueue.local.inprocess import ClusterOptions, InProcessCluster
+from fluxqueue.local.cluster_options import ClusterOptions
+from fluxqueue.local.inprocess import InProcessCluster
 
 RUN_SECONDS = "fluxqueue.local/run-seconds"
 FOREVER = (RUN_SECONDS, "forever")

@@ -22,7 +22,8 @@ from support.end_to_end import Stage
 from support.replicas import asked, leader, queues
 
 from fluxqueue.api import names
-from fluxqueue.local.inprocess import ClusterOptions, InProcessCluster
+from fluxqueue.local.cluster_options import ClusterOptions
+from fluxqueue.local.inprocess import InProcessCluster
 
 RUN_SECONDS = "fluxqueue.local/run-seconds"
 NAMESPACE = "takeover"

@@ -34,9 +34,10 @@ from support.transition_model import departures
 
 from fluxqueue.api import names
 from fluxqueue.api.fluxjobs import State
+from fluxqueue.local.cluster_options import ClusterOptions
 from fluxqueue.local.components import Component
-from fluxqueue.local.controlplane import KubectlError
-from fluxqueue.local.inprocess import ClusterOptions, InProcessCluster
+from fluxqueue.local.inprocess import InProcessCluster
+from fluxqueue.local.kubectl import KubectlError
 from fluxqueue.local.operator_requests import OperatorRefused
 from fluxqueue.local.processes import Process
 from fluxqueue.local.verdicts import Row, bound_by_another, settled

@@ -25,7 +25,8 @@ from support.ecosystem_controllers import EcosystemController, Launch
 from support.gang_discovery import until_followed
 
 from fluxqueue.local.binaries import Tool
-from fluxqueue.local.inprocess import ClusterOptions, InProcessCluster
+from fluxqueue.local.cluster_options import ClusterOptions
+from fluxqueue.local.inprocess import InProcessCluster
 from fluxqueue.local.pki import Authority
 from fluxqueue.local.ports import free_port
 from fluxqueue.local.processes import Process

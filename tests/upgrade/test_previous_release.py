@@ -26,7 +26,8 @@ from fluxqueue.api import names
 from fluxqueue.api.fluxjobs import State
 from fluxqueue.api.pods import Pod
 from fluxqueue.local.binaries import Tool, find_binaries
-from fluxqueue.local.inprocess import ClusterOptions, InProcessCluster
+from fluxqueue.local.cluster_options import ClusterOptions
+from fluxqueue.local.inprocess import InProcessCluster
 from fluxqueue.local.postgres import LocalPostgres
 from fluxqueue.local.postgres_binaries import find_postgres
 from fluxqueue.queue.store import migrate

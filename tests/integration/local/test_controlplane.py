@@ -6,7 +6,8 @@ from typing import Any
 import pytest
 
 from fluxqueue.local.components import Component
-from fluxqueue.local.controlplane import ControlPlane, KubectlError
+from fluxqueue.local.controlplane import ControlPlane
+from fluxqueue.local.kubectl import KubectlError
 from fluxqueue.local.processes import wait_until
 
 

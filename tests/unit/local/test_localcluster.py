@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from fluxqueue.local.inprocess import ClusterOptions
+from fluxqueue.local.cluster_options import ClusterOptions
 from fluxqueue.local.kubelet.children import MARK
 from fluxqueue.local.localcluster import ClusterFailed, LocalCluster
 

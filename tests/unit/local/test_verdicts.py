@@ -5,11 +5,11 @@ from fluxqueue.api.fluxjobs import FluxJob, FluxJobSpec, FluxJobStatus, ObjectRe
 from fluxqueue.api.metadata import ObjectCondition, ObjectMeta, OwnerReference
 from fluxqueue.api.pods import Pod, PodSpec, PodStatus
 from fluxqueue.fluxion.messages import JobInfo, JobMode, NodeShare
+from fluxqueue.local.announced_starts import StartExpectations
 from fluxqueue.local.verdicts import (
     AppliedExample,
     NamespaceSnapshot,
     Row,
-    StartExpectations,
     bound_by,
     bound_by_another,
     differences,
