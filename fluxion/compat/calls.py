@@ -14,8 +14,8 @@ from fluxqueue.fluxion.compat.requests import CompatInfo, CompatMatch, MatchRequ
 from fluxqueue.fluxion.errors import Errno, MatchError, UnknownJob, UnknownPath
 from fluxqueue.fluxion.graph.jobs import GraphJob, GraphPlacement
 from fluxqueue.fluxion.graph.vertices import NODE
-from fluxqueue.fluxion.match.jobspec import InvalidJobspec, Jobspec
-from fluxqueue.fluxion.match.matcher import Matcher, minimum_nodes
+from fluxqueue.fluxion.match.jobspec import InvalidJobspec, Jobspec, Resource
+from fluxqueue.fluxion.match.matcher import Matcher
 from fluxqueue.fluxion.match.state import GraphState
 from fluxqueue.fluxion.match.writers import vertex_rows, write_r
 
@@ -75,7 +75,7 @@ class FluxSchedCalls:
 
     def _infeasible(self, jobspec: Jobspec, *, later: bool) -> str | None:
         """Return why flux-sched's count of nodes rules the request out; None if it does not."""
-        wanted = minimum_nodes(jobspec.resources)
+        wanted = _minimum_nodes(jobspec.resources)
         if wanted == 0:
             return None
         if wanted > self._state.graph.nodes_up:
@@ -146,3 +146,14 @@ def _holding(placement: GraphPlacement) -> GraphPlacement:
             "nothing that was found for the request is exclusive: ask for a slot, or for something exclusive",
         )
     return placement
+
+
+def _minimum_nodes(levels: tuple[Resource, ...], times: int = 1) -> int:
+    """Return the least number of nodes in a request: sums of products of the minimum counts."""
+    total = 0
+    for level in levels:
+        if level.type == "node":
+            total += times * level.count.low
+        else:
+            total += _minimum_nodes(level.children, times * level.count.low)
+    return total

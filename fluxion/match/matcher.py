@@ -1,12 +1,8 @@
 """The matcher: it places requests now, at a given time, as early as possible, or on the emptied graph.
 
-A request whose top levels are several slots, each with its own label, is a group of different pods.
-flux-sched matches no such request. Here the slots are placed one after the other, the largest first, each on
-what the others left. The request fits if all of them fit. There is no search: a few orders are tried, and a
-group that would fit only in another one is answered as one that does not fit now.
-
-A request with domain rules is placed by `fluxqueue.fluxion.match.domain_placement`, whatever its shape, and
-one below levels of the topology by `fluxqueue.fluxion.match.level_placement`.
+A request of several slots is placed by `fluxqueue.fluxion.match.part_placement`, one with domain rules by
+`fluxqueue.fluxion.match.domain_placement`, whatever its shape, and one below levels of the topology by
+`fluxqueue.fluxion.match.level_placement`.
 """
 
 from __future__ import annotations
@@ -17,23 +13,20 @@ from dataclasses import dataclass, replace
 from weakref import WeakKeyDictionary
 
 from fluxqueue.fluxion.graph.jobs import GraphJob, GraphPlacement, ReservedTime
-from fluxqueue.fluxion.graph.vertices import NODE, Vertex
-from fluxqueue.fluxion.match.domain_placement import place_by_domains
-from fluxqueue.fluxion.match.domains import Once, WholeNodes
+from fluxqueue.fluxion.graph.vertices import Vertex
 from fluxqueue.fluxion.match.earliest import EarliestStart
 from fluxqueue.fluxion.match.explain import explain
 from fluxqueue.fluxion.match.freed_resources import Shortfall
-from fluxqueue.fluxion.match.jobspec import SLOT, InvalidJobspec, Jobspec, Resource
+from fluxqueue.fluxion.match.jobspec import SLOT, InvalidJobspec, Jobspec
 from fluxqueue.fluxion.match.level_explain import explain_levels
 from fluxqueue.fluxion.match.level_placement import LevelPlacer
-from fluxqueue.fluxion.match.once import joined, leaves_once
+from fluxqueue.fluxion.match.part_placement import PartPlacer, size_of_part, slot_of, unlike_slots
 from fluxqueue.fluxion.match.plans import Plan, plan_for
 from fluxqueue.fluxion.match.policies import MatchPolicy
 from fluxqueue.fluxion.match.possible_starts import PossibleStarts, bounding_plans
 from fluxqueue.fluxion.match.row_groups import RowGroups
 from fluxqueue.fluxion.match.shortcuts import NeedsTraversal, Shortcut
 from fluxqueue.fluxion.match.state import GraphState
-from fluxqueue.fluxion.match.traverser import Traverser
 from fluxqueue.fluxion.match.windows import Window
 from fluxqueue.fluxion.match.work_time import work_time
 from fluxqueue.fluxion.messages import Shortage
@@ -44,8 +37,6 @@ BUILT_IN_TYPES = frozenset(
     {"cluster", "core", "socket", "gpu", "node", "rack", SLOT, "xor_slot", "ssd", "storage_node", "", "*"}
 )
 _MAX_RESTRICTIONS = 64
-_ORDERS = 4
-"""In which the parts of a request are tried."""
 _LONGEST_SEARCH_S = 0.25
 """CPU after which no further start of a request is tried.
 Nothing can interrupt a search, and all other requests wait for it."""
@@ -103,6 +94,7 @@ class Matcher:
         self.policy = policy or state.policy
         self.deep_slots = deep_slots
         self._shortcut = Shortcut(state.graph, self.policy, state.table)
+        self._parts = PartPlacer(state.graph, self.policy, self._shortcut, deep_slots=deep_slots)
         self._levels = LevelPlacer(state.graph, state.table, self.policy, self._try)
         self._plans: WeakKeyDictionary[Jobspec, tuple[int, Plan | None]] = WeakKeyDictionary()
         self._satisfiable: WeakKeyDictionary[Jobspec, dict[tuple[object, ...], GraphPlacement | None]] = (
@@ -142,9 +134,9 @@ class Matcher:
             return self._levels.place(jobspec, window)
         if jobspec.domains:
             return self._under_rules(jobspec, window)
-        if not self.deep_slots and _unlike_slots(jobspec):
-            return self._each_part(jobspec, window)
-        return self._place_levels(jobspec.resources, self._plan(jobspec), window)
+        if not self.deep_slots and unlike_slots(jobspec):
+            return self._parts.each_by_itself(jobspec, window)
+        return self._parts.place(jobspec.resources, self._plan(jobspec), window)
 
     def _with_accepted(self, window: Window) -> Window:
         """Return the window with what its constraint says of all nodes:
@@ -154,16 +146,6 @@ class Matcher:
             return window
         return replace(window, accepted=self._state.table.accepted(window.constraint))
 
-    def _place_levels(
-        self, levels: tuple[Resource, ...], plan: Plan | None, window: Window
-    ) -> GraphPlacement | None:
-        if plan is not None:
-            try:
-                return self._shortcut.place(plan, window)
-            except NeedsTraversal:
-                pass
-        return Traverser(self._state.graph, self.policy, window, self.deep_slots).place(levels)
-
     def _under_rules(self, jobspec: Jobspec, window: Window) -> GraphPlacement | None:
         """Place a request under domain rules, by its plan if they are part of one."""
         plan = self._plan(jobspec)
@@ -172,81 +154,7 @@ class Matcher:
                 return self._shortcut.place(plan, window)
             except NeedsTraversal:
                 pass
-        return self._by_domains(jobspec, window)
-
-    def _by_domains(self, jobspec: Jobspec, window: Window) -> GraphPlacement | None:
-        """Place slots, or nodes of one slot each, so that the domain rules of the request are kept."""
-        if not all(_slot_of(part) for part in jobspec.resources):
-            return None
-        parts = sorted(jobspec.resources, key=_size, reverse=True)
-        whole = any(isinstance(rule, WholeNodes) for rule in jobspec.domains)
-        nodes = sorted(
-            (node for node in self._state.graph.nodes if window.admits(node, exclusive=whole)),
-            key=lambda node: node.id,
-            reverse=self.policy.descending,
-        )
-        once = [each for rule in jobspec.domains if isinstance(rule, Once) for each in rule.amounts]
-        shared = {node: leaves for node in nodes if (leaves := leaves_once(node, once, window)) is not None}
-        kept = {run: mask for leaves in shared.values() for run, mask in leaves.items()}
-
-        def place(part: Resource, only: Collection[Vertex], so_far: GraphPlacement) -> GraphPlacement | None:
-            rest = replace(window, only=only, already_taken=joined(so_far.leaves, kept))
-            if part.type == NODE:
-                rest = replace(
-                    rest,
-                    exclude={*window.exclude, *(vertex for vertex in so_far.vertices if vertex.type == NODE)},
-                )
-            return self._part(part, rest)
-
-        placement = place_by_domains(jobspec.domains, parts, [*shared], place)
-        for node in (
-            {slot.node for slot in placement.slots} if placement is not None and (whole or once) else ()
-        ):
-            if placement is not None and node is not None:
-                for run, mask in shared[node].items():
-                    placement.take_leaves(run, mask)
-                if whole:
-                    placement.take_vertex(node, exclusive=True, whole=True)
-        return placement
-
-    def _each_part(self, jobspec: Jobspec, window: Window) -> GraphPlacement | None:
-        """Place slots of several labels, the largest first;
-        a part that finds no place on what others left is tried before them.
-        """
-        parts = sorted(jobspec.resources, key=_size, reverse=True)
-        for _ in range(_ORDERS):
-            placement, failed = self._one_by_one(parts, window)
-            if failed is None or failed is parts[0]:
-                return placement
-            parts = [failed, *(part for part in parts if part is not failed)]
-        return None
-
-    def _one_by_one(
-        self, parts: Sequence[Resource], window: Window
-    ) -> tuple[GraphPlacement | None, Resource | None]:
-        """Place parts in this order, each without a traversal where possible; or return the first that finds
-        no place.
-
-        Parts that request nodes never share one.
-        """
-        together = GraphPlacement()
-        asked_for: set[Vertex] = set()
-        for part in parts:
-            rest = replace(window, already_taken=together.leaves)
-            if part.type == NODE:
-                rest = replace(rest, exclude={*window.exclude, *asked_for})
-            placement = self._part(part, rest)
-            if placement is None:
-                return None, part
-            if part.type == NODE:
-                asked_for.update(vertex for vertex in placement.vertices if vertex.type == NODE)
-            together.join(placement)
-        return together, None
-
-    def _part(self, part: Resource, window: Window) -> GraphPlacement | None:
-        plan = plan_for((part,))
-        covered = plan if plan is not None and self._shortcut.covers(plan) else None
-        return self._place_levels((part,), covered, window)
+        return self._parts.by_domains(jobspec, window)
 
     def _plan(self, jobspec: Jobspec) -> Plan | None:
         """Return the plan of a request, if this graph and policy allow one;
@@ -366,9 +274,9 @@ class Matcher:
         """Return the times at which a request without a plan may fit; None: that is not known."""
         if self.deep_slots or jobspec.level_needs or self._plan(jobspec) is not None:
             return None
-        parts = sorted(jobspec.resources, key=_size, reverse=True)
+        parts = sorted(jobspec.resources, key=size_of_part, reverse=True)
         plans = [plan for part in parts if (plan := plan_for((part,))) is not None]
-        if len(plans) < len(parts) or not all(_slot_of(part) for part in parts):
+        if len(plans) < len(parts) or not all(slot_of(part) for part in parts):
             return None
         table = self._state.table
         bounds = bounding_plans(plans, jobspec.domains, table.largest)
@@ -490,38 +398,3 @@ def _may_begin(inside: ReservedTime, start: int, ending: Sequence[GraphJob]) -> 
     return start == inside.job.start or any(
         not inside.nodes.isdisjoint(job.placement.vertices) for job in ending
     )
-
-
-def _unlike_slots(jobspec: Jobspec) -> bool:
-    """Return True if the request is several slots with different labels; each may be in a node of its own."""
-    parts = jobspec.resources
-    if len(parts) < 2:
-        return False
-    slots = [slot for part in parts if (slot := _slot_of(part)) is not None]
-    return len(slots) == len({slot.label for slot in slots}) == len(parts)
-
-
-def _slot_of(part: Resource) -> Resource | None:
-    """Return the slot of a part of a request: the part itself, or the only slot in each of its nodes."""
-    if part.type == NODE and len(part.children) == 1:
-        part = part.children[0]
-    return part if part.type == SLOT else None
-
-
-def _size(part: Resource) -> tuple[int, ...]:
-    """Return the sort key of parts: nodes of their own first, then more types of resources,
-    then larger amounts.
-    """
-    slot = _slot_of(part) or part
-    return part.type == NODE, len(slot.children), *(level.count.low for level in slot.children)
-
-
-def minimum_nodes(levels: tuple[Resource, ...], times: int = 1) -> int:
-    """Return the least number of nodes in a request: sums of products of the minimum counts."""
-    total = 0
-    for level in levels:
-        if level.type == "node":
-            total += times * level.count.low
-        else:
-            total += minimum_nodes(level.children, times * level.count.low)
-    return total

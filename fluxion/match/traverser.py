@@ -3,8 +3,8 @@
 It walks the graph depth first from the root, with the levels of the request that may match next. The request
 may omit leading levels: until its first level has matched, vertices of other types are passed through, and
 candidates from below them are merged upwards. After that every level must match. On the way back each vertex
-chooses among the candidates of its children. All that qualify are sorted by score, as std::sort does, and the
-first ones are taken, up to the root, which chooses for the top of the request.
+chooses among the candidates of its children (`fluxqueue.fluxion.match.policy_choice`), up to the root, which
+chooses for the top of the request.
 
 A slot matches at a vertex that has children of every type in the slot. They are packed into disjoint sets of
 members, and each set is a candidate. Everything below a slot is exclusive.
@@ -16,7 +16,7 @@ handles the cases in which less work gives the same result.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from fluxqueue.fluxion.graph.jobs import GraphPlacement
 from fluxqueue.fluxion.graph.pools import LeafRun, bits
@@ -32,10 +32,10 @@ from fluxqueue.fluxion.match.candidates import (
     vertex_candidate,
     within,
 )
-from fluxqueue.fluxion.match.introsort import introsort
-from fluxqueue.fluxion.match.jobspec import SLOT, Count, Resource
+from fluxqueue.fluxion.match.jobspec import SLOT, Resource
 from fluxqueue.fluxion.match.leaf_sets import leaf_sets, take_leaf_sets
 from fluxqueue.fluxion.match.policies import CandidateOrder, MatchPolicy
+from fluxqueue.fluxion.match.policy_choice import PolicyChoice
 from fluxqueue.fluxion.match.windows import Window
 
 __all__ = ["Traverser"]
@@ -55,13 +55,17 @@ class Traverser:
     policy: MatchPolicy
     window: Window
     deep_slots: bool = False
+    _choice: PolicyChoice = field(init=False)
+
+    def __post_init__(self) -> None:
+        self._choice = PolicyChoice(self.policy)
 
     def place(self, request: Sequence[Resource]) -> GraphPlacement | None:
         """Return a placement of a request; None if there is none."""
         by_type: CandidatesByType = {}
         if not self._visit(self.graph.root, request, pristine=True, exclusive=False, into=by_type):
             return None
-        chosen = self._choose_all(self.graph.root, request, by_type)
+        chosen = self._choice.choose_all(request, by_type, at_root=True)
         if chosen is None:
             return None
         placement = GraphPlacement()
@@ -107,12 +111,12 @@ class Traverser:
                 return False
             self._merge(vertex, below, into, whole=whole)
             return True
-        chosen = self._choose_all(vertex, inner, below)
+        chosen = self._choice.choose_all(inner, below, at_root=vertex is self.graph.root)
         if chosen is None:
             return False
         entire = whole or bool(matched.exclusive)
         into.setdefault(vertex.type, []).append(
-            vertex_candidate(vertex, self.score(vertex), exclusive, entire, matched.label, chosen)
+            vertex_candidate(vertex, self._choice.score(vertex), exclusive, entire, matched.label, chosen)
         )
         return True
 
@@ -208,7 +212,9 @@ class Traverser:
                 for index in positions:
                     if free >> index & 1:
                         into.setdefault(run.type, []).append(
-                            leaf_candidate(run, index, self.leaf_score(run, index), alone, level.label)
+                            leaf_candidate(
+                                run, index, self._choice.leaf_score(run, index), alone, level.label
+                            )
                         )
                         if stop is not None and stop.reached():
                             return
@@ -322,7 +328,11 @@ class Traverser:
             if not candidates:
                 return
             queues.append(
-                (level, self._members(candidates), level.count.qualify(sum(c.size for c in candidates)))
+                (
+                    level,
+                    self._choice.members(candidates),
+                    level.count.qualify(sum(c.size for c in candidates)),
+                )
             )
         if not queues or any(each == 0 for _, _, each in queues):
             return
@@ -340,72 +350,6 @@ class Traverser:
                     return
                 positions[number] = position
             into.setdefault(SLOT, []).append(slot_candidate(vertex, slot, chosen))
-
-    # ---- choosing ------------------------------------------------------------------------------------------
-
-    def _choose_all(
-        self, vertex: Vertex, levels: Sequence[Resource], by_type: CandidatesByType
-    ) -> list[MatchCandidate] | None:
-        """Choose candidates for each level; None if a level cannot be satisfied."""
-        chosen: list[MatchCandidate] = []
-        for level in levels:
-            candidates = by_type.get(level.type)
-            if not candidates:
-                return None
-            taken = self._choose(vertex, candidates, level.count)
-            if taken is None:
-                return None
-            chosen.extend(taken)
-        return chosen
-
-    def _choose(
-        self, vertex: Vertex, candidates: list[MatchCandidate], count: Count
-    ) -> list[MatchCandidate] | None:
-        wanted = count.qualify(sum(candidate.size for candidate in candidates))
-        if wanted == 0:
-            return None
-        taken: list[MatchCandidate] = []
-        for candidate in self._sorted(candidates, joined=vertex is self.graph.root):
-            taken.append(candidate)
-            wanted -= candidate.size
-            if wanted <= 0:
-                break
-        return taken
-
-    def _members(self, candidates: list[MatchCandidate]) -> list[MatchCandidate]:
-        """Return the members of slots, best first; policy variation reverses its order for them."""
-        if self.policy.order is CandidateOrder.VARIATION:
-            return sorted(candidates, key=lambda candidate: -candidate.score)
-        return self._sorted(candidates)
-
-    def _sorted(self, candidates: list[MatchCandidate], *, joined: bool = False) -> list[MatchCandidate]:
-        """Return the candidates, best first; with ``joined`` (at the root) policy locality sorts by runs of
-        scores.
-        """
-        if joined and self.policy.order is CandidateOrder.LOCALITY:
-            run_of = _contiguous_runs(candidates)
-            return introsort(candidates, lambda candidate: -run_of[candidate.score])
-        if self.policy.descending:
-            return introsort(candidates, lambda candidate: -candidate.score)
-        return introsort(candidates, lambda candidate: candidate.score)
-
-    # ---- scores --------------------------------------------------------------------------------------------
-
-    def score(self, vertex: Vertex) -> int:
-        """Return the score of a vertex."""
-        if self.policy.order is CandidateOrder.VARIATION:
-            return 1 + _performance_class(vertex.properties)
-        return (
-            2
-            + vertex.id
-            + (vertex.parent.factor if self.policy.node_centric and vertex.parent is not None else 0)
-        )
-
-    def leaf_score(self, run: LeafRun, index: int) -> int:
-        """Return the score of a leaf."""
-        if self.policy.order is CandidateOrder.VARIATION:
-            return 1 + _performance_class(run.properties.get(index, {}))
-        return 2 + run.ids[index] + (run.parent.factor if self.policy.node_centric else 0)
 
 
 class _Enough:
@@ -434,18 +378,6 @@ class _Enough:
         return all(self.has(kind) for kind in self._wanted)
 
 
-def _contiguous_runs(candidates: Sequence[MatchCandidate]) -> dict[int, int]:
-    """Return score -> number of its run of consecutive scores, from the lowest up."""
-    run_of: dict[int, int] = {}
-    run, before = 0, None
-    for score in sorted({candidate.score for candidate in candidates}):
-        if before is not None and score != before + 1:
-            run += 1
-        run_of[score] = run
-        before = score
-    return run_of
-
-
 def _level_of(levels: Sequence[Resource], kind: str) -> Resource | None:
     for level in levels:
         if level.type == kind:
@@ -463,8 +395,3 @@ def _slot_fits(vertex: Vertex, slot: Resource) -> bool:
         return False
     kinds = {child.type for child in vertex.children}
     return all(level.type in vertex.runs or level.type in kinds for level in slot.children)
-
-
-def _performance_class(properties: object) -> int:
-    text = properties.get("perf_class", "") if hasattr(properties, "get") else ""
-    return int(text) if text.isdecimal() and int(text) <= 9999 else 9999

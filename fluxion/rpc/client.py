@@ -23,8 +23,9 @@ import grpc.aio
 from google.protobuf.message import Message
 
 from fluxqueue.fluxion.errors import FluxionError
+from fluxqueue.fluxion.rpc.blocking import BlockingFluxion
 from fluxqueue.fluxion.rpc.failures import DeadlinePassed, FluxionUnavailable
-from fluxqueue.fluxion.rpc.interface import BlockingFluxion, Fluxion
+from fluxqueue.fluxion.rpc.interface import Fluxion
 from fluxqueue.fluxion.rpc.requests import Answer, Rpc
 from fluxqueue.fluxion.rpc.statuses import failure_of
 

@@ -243,3 +243,10 @@ class CancelRpc(Rpc[None]):
 
 
 RPCS: Final[tuple[type[Rpc[Any]], ...]] = (InitRpc, MatchRpc, CancelRpc)
+
+
+def init_rpc(
+    policy: str, jgf: str | None, nodes: Sequence[GraphNodeSpec] | None, call: CallContext
+) -> InitRpc:
+    """Return an Init that leaves the call context out where a Go client would."""
+    return InitRpc(policy, jgf, nodes, None if nodes is None and call == CallContext() else call)

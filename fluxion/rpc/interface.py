@@ -1,7 +1,7 @@
 """What a caller of the matcher sees: every RPC as a method, with plain values in and out.
 
-`Fluxion` is the interface for asyncio, `BlockingFluxion` is the same for threads. Both are complete except
-for how a call is carried out: `fluxqueue.fluxion.rpc.client` sends it over gRPC,
+`Fluxion` is the interface for asyncio, `fluxqueue.fluxion.rpc.blocking` is the same for threads. Both are
+complete except for how a call is carried out: `fluxqueue.fluxion.rpc.client` sends it over gRPC,
 `fluxqueue.fluxion.rpc.inprocess` runs it on an engine in the same process.
 """
 
@@ -41,7 +41,7 @@ from fluxqueue.fluxion.messages import (
     Stat,
 )
 from fluxqueue.fluxion.rpc.apply import ApplyRpc
-from fluxqueue.fluxion.rpc.compatible import CancelRpc, InitRpc, MatchRpc
+from fluxqueue.fluxion.rpc.compatible import CancelRpc, MatchRpc, init_rpc
 from fluxqueue.fluxion.rpc.job_changes import (
     CancelManyRpc,
     ExtendRpc,
@@ -55,7 +55,7 @@ from fluxqueue.fluxion.rpc.reports import InfoRpc, ListRpc, StatRpc
 from fluxqueue.fluxion.rpc.requests import Answer, Rpc
 from fluxqueue.fluxion.rpc.topology import AddNodesRpc, RemoveNodesRpc, SetPropertiesRpc, SetStatusRpc
 
-__all__ = ["BlockingFluxion", "Fluxion"]
+__all__ = ["Fluxion"]
 
 _NO_CALL = CallContext()
 
@@ -116,7 +116,7 @@ class Fluxion(ABC):
         InitError
             Policy or graph cannot be read.
         """
-        return await self._send(_init(policy, jgf, nodes, call))
+        return await self._send(init_rpc(policy, jgf, nodes, call))
 
     async def match(self, jobspec: str, reserve: bool = False) -> MatchedAllocation:
         """Allocate, or with ``reserve`` else reserve, as the Go service does: without a clock, and the
@@ -281,151 +281,3 @@ class Fluxion(ABC):
     ) -> AppliedChanges:
         """Replace all properties of these nodes."""
         return await self._send(SetPropertiesRpc(SetProperties(nodes), call))
-
-
-class BlockingFluxion(ABC):
-    """`Fluxion` without asyncio: the same methods with the same arguments, answers and errors,
-    except `Fluxion.wait_for_loss`.
-    """
-
-    @abstractmethod
-    def _send(self, rpc: Rpc[Answer]) -> Answer:
-        """Carry a call out."""
-
-    @abstractmethod
-    def close(self) -> None:
-        """Release the connection."""
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
-
-    def init(
-        self,
-        policy: str,
-        *,
-        jgf: str | None = None,
-        nodes: Sequence[GraphNodeSpec] | None = None,
-        call: CallContext = _NO_CALL,
-    ) -> str:
-        """Start with a new graph, as `Fluxion.init`."""
-        return self._send(_init(policy, jgf, nodes, call))
-
-    def match(self, jobspec: str, reserve: bool = False) -> MatchedAllocation:
-        """Allocate or reserve, as `Fluxion.match`."""
-        return self._send(MatchRpc(jobspec, reserve))
-
-    def cancel(self, jobid: int) -> None:
-        """End a job, as `Fluxion.cancel`."""
-        self._send(CancelRpc(jobid))
-
-    def match_batch(
-        self,
-        jobs: Sequence[JobMatchRequest],
-        *,
-        call: CallContext,
-        with_allocation: bool = False,
-        stop_at_first_failure: bool = False,
-        yielding: Sequence[int] = (),
-    ) -> MatchBatch:
-        """Match jobs in order, as `Fluxion.match_batch`."""
-        return self._send(MatchBatchRpc(jobs, call, with_allocation, stop_at_first_failure, yielding))
-
-    def trial(
-        self,
-        jobs: Sequence[JobMatchRequest],
-        *,
-        call: CallContext,
-        without: Sequence[int] = (),
-        parts: Sequence[CancelPart] = (),
-    ) -> MatchBatch:
-        """Ask what a batch would answer, as `Fluxion.trial`."""
-        return self._send(MatchBatchRpc(jobs, call, trial=True, without=without, parts=parts))
-
-    def reserve_at(
-        self,
-        jobid: int,
-        jobspec: str,
-        start: int,
-        *,
-        call: CallContext,
-        nodes: Sequence[str] = (),
-        policy: str = "",
-    ) -> MatchResult:
-        """Reserve from a time on, as `Fluxion.reserve_at`."""
-        return self._send(ReserveAtRpc(jobid, jobspec, start, nodes, call, policy))
-
-    def satisfy(self, jobspec: str, *, call: CallContext) -> MatchResult:
-        """Ask whether it fits the empty graph, as `Fluxion.satisfy`."""
-        return self._send(SatisfyRpc(jobspec, call))
-
-    def info(self, jobid: int, *, call: CallContext) -> JobInfo:
-        """Describe one job, as `Fluxion.info`."""
-        return self._send(InfoRpc(jobid, call))
-
-    def list_jobs(self, *, call: CallContext, with_shares: bool = False) -> tuple[JobInfo, ...]:
-        """Describe all live jobs, as `Fluxion.list_jobs`."""
-        return self._send(ListRpc(call, with_shares))
-
-    def stat(self, *, call: CallContext, per_node: bool = False) -> Stat:
-        """Sum the graph up, as `Fluxion.stat`."""
-        return self._send(StatRpc(call, per_node))
-
-    def cancel_many(
-        self, jobids: Sequence[int], *, call: CallContext
-    ) -> tuple[tuple[int, ...], tuple[int, ...]]:
-        """End jobs, as `Fluxion.cancel_many`."""
-        return self._send(CancelManyRpc(CancelJobs(tuple(jobids)), call))
-
-    def partial_cancel(
-        self, jobid: int, shares: Sequence[NodeShare] = (), *, call: CallContext, paths: Sequence[str] = ()
-    ) -> AppliedChanges:
-        """Give back part of a job, as `Fluxion.partial_cancel`."""
-        return self._send(PartialCancelRpc(CancelPart(jobid, tuple(shares), tuple(paths)), call))
-
-    def restore(self, jobs: Sequence[RestoredJob], *, call: CallContext) -> AppliedChanges:
-        """Restore allocations, as `Fluxion.restore`."""
-        return self._send(RestoreRpc(RestoreJobs(tuple(jobs)), call))
-
-    def resize(self, shares: Sequence[NodeShare], *, call: CallContext) -> AppliedChanges:
-        """Set system allocations, as `Fluxion.resize`."""
-        return self._send(ResizeRpc(ResizeSystem(tuple(shares)), call))
-
-    def extend(self, jobid: int, end: int, *, call: CallContext) -> AppliedChanges:
-        """Move a job's end, as `Fluxion.extend`."""
-        return self._send(ExtendRpc(ExtendJob(jobid, end), call))
-
-    def set_advance_reservations(
-        self, reservations: Sequence[AdvanceReservation], *, call: CallContext
-    ) -> AppliedChanges:
-        """Set all advance reservations, as `Fluxion.set_advance_reservations`."""
-        return self._send(SetAdvanceReservationsRpc(SetAdvanceReservations(tuple(reservations)), call))
-
-    def apply(self, changes: Sequence[Change], *, call: CallContext) -> AppliedChanges:
-        """Make all changes or none, as `Fluxion.apply`."""
-        return self._send(ApplyRpc(changes, call))
-
-    def add_nodes(self, nodes: Sequence[GraphNodeSpec], *, call: CallContext) -> AppliedChanges:
-        """Add nodes, as `Fluxion.add_nodes`."""
-        return self._send(AddNodesRpc(AddNodes(tuple(nodes)), call))
-
-    def remove_nodes(self, nodes: Sequence[str], *, call: CallContext) -> AppliedChanges:
-        """Remove nodes, as `Fluxion.remove_nodes`."""
-        return self._send(RemoveNodesRpc(RemoveNodes(tuple(nodes)), call))
-
-    def set_status(self, up: Mapping[str, bool], *, call: CallContext) -> AppliedChanges:
-        """Mark nodes up or down, as `Fluxion.set_status`."""
-        return self._send(SetStatusRpc(SetNodeStatus(up), call))
-
-    def set_properties(self, nodes: Mapping[str, Mapping[str, str]], *, call: CallContext) -> AppliedChanges:
-        """Replace properties of nodes, as `Fluxion.set_properties`."""
-        return self._send(SetPropertiesRpc(SetProperties(nodes), call))
-
-
-def _init(policy: str, jgf: str | None, nodes: Sequence[GraphNodeSpec] | None, call: CallContext) -> InitRpc:
-    """Return an Init that leaves the call context out where a Go client would."""
-    return InitRpc(policy, jgf, nodes, None if nodes is None and call == _NO_CALL else call)

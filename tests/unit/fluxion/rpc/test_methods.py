@@ -4,7 +4,8 @@ import inspect
 
 from google.protobuf.message import Message
 
-from fluxqueue.fluxion.rpc.interface import BlockingFluxion, Fluxion
+from fluxqueue.fluxion.rpc.blocking import BlockingFluxion
+from fluxqueue.fluxion.rpc.interface import Fluxion
 from fluxqueue.fluxion.rpc.methods import METHODS
 from fluxqueue.proto.v1 import fluxion_pb2 as pb
 
