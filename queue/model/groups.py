@@ -247,7 +247,7 @@ def is_pod_group(workload: Workload) -> bool:
 
 
 def gather(key: GroupKey, pods: Iterable[Pod], since: datetime | None, now: datetime) -> GatheredGroup | None:
-    """Gather a pod group that has no nodes yet.
+    """Gather a pod group that has no nodes yet; None if there are no pods.
 
     Parameters
     ----------
@@ -259,11 +259,6 @@ def gather(key: GroupKey, pods: Iterable[Pod], since: datetime | None, now: date
         When the group got its row; None if it is new.
     now
         On the same clock.
-
-    Returns
-    -------
-    Gathering or None
-        None if there are no pods.
     """
     waiting = _oldest_first(pods)
     if not waiting:
@@ -327,7 +322,7 @@ def gather_gang(pods: Iterable[Pod], owner: ScaledWorkload | None) -> GatheredGr
 def gather_jobset(
     key: GroupKey, pods: Iterable[Pod], jobs: Sequence[Job], jobset: JobSet | None = None
 ) -> GatheredGroup | None:
-    """Gather the pods of a JobSet's Jobs.
+    """Gather the pods of a JobSet's Jobs; None if there are no pods.
 
     Parameters
     ----------
@@ -339,11 +334,6 @@ def gather_jobset(
         Its Jobs, finished ones too. Each carries their total number, if the JobSet controller wrote it.
     jobset
         As it is now, if it can be read. It says which Jobs are created only once others run.
-
-    Returns
-    -------
-    Gathering or None
-        None if there are no pods.
     """
     waiting = _oldest_first(pods)
     if not waiting:
@@ -364,11 +354,11 @@ def gather_jobset(
                 waiting,
                 f"{where} asks for {slots} pods: at most {max_pods()} start as one, so make it smaller",
             )
-    elif len(jobs) < total:
-        message = f"{where} has {len(jobs)} of {total} Jobs: it can start when all are there"
-        return GatheredGroup(tuple(waiting), (), size, Reason.WAITING_FOR_GROUP, message, metadata=metadata)
-    if len(waiting) < size:
-        message = f"{where} has {len(waiting)} of {size} pods: it can start when all are there"
+    lacks = f"{len(waiting)} of {size} pods" if len(waiting) < size else ""
+    if not later and len(jobs) < total:
+        lacks = f"{len(jobs)} of {total} Jobs"
+    if lacks:
+        message = f"{where} has {lacks}: it can start when all are there"
         return GatheredGroup(tuple(waiting), (), size, Reason.WAITING_FOR_GROUP, message, metadata=metadata)
     return GatheredGroup(
         tuple(waiting),

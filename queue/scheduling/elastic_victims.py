@@ -32,8 +32,14 @@ from fluxqueue.api.fluxjobs import Reason, State
 from fluxqueue.api.texts import time_text
 from fluxqueue.queue.model.changes import Eviction
 from fluxqueue.queue.model.given_back import given_ranks, leaving_ranks
-from fluxqueue.queue.model.records import Allocation, GivenBack, ReleaseMode, Workload, WorkloadId
+from fluxqueue.queue.model.records import (
+    Allocation,
+    ReleaseMode,
+    Workload,
+    WorkloadId,
+)
 from fluxqueue.queue.model.replacement_rules import ReplicaOwner
+from fluxqueue.queue.model.requeue_records import GivenBack
 from fluxqueue.queue.model.victim_views import Floor
 from fluxqueue.queue.scheduling.policies.victims import PreemptionCandidate, Victims, preemption_order, price
 from fluxqueue.queue.scheduling.possible_victims import PossibleVictims, ShownVictims

@@ -10,7 +10,8 @@ from support.queue_builders import EPOCH, a_pod, a_workload, an_allocation
 
 from fluxqueue.api.fluxjobs import Reason, State
 from fluxqueue.api.pods import Pod
-from fluxqueue.queue.model.records import NodeRefusal, RequeueState, SlotState
+from fluxqueue.queue.model.records import SlotState
+from fluxqueue.queue.model.requeue_records import NodeRefusal, RequeueState
 from fluxqueue.queue.requeue.evictions import (
     evict_after_bind_refusal,
     evict_after_lost_node,

@@ -270,7 +270,7 @@ async def test_what_is_planned_at_once_is_what_is_planned_one_by_one(
                 job(name, draw.randint(1, 4), draw.choice(["2", "8"]), draw.choice(["1m", "10m", "1h"]))
             )
         for at_once in (1, 20):
-            monkeypatch.setattr("fluxqueue.queue.scheduling.estimates._AT_ONCE", at_once)
+            monkeypatch.setattr("fluxqueue.queue.scheduling.plan_ahead._AT_ONCE", at_once)
             estimator, backlogs = (
                 an_estimator(bench),
                 {"default": Backlog(map(bench.row, names))},

@@ -26,10 +26,10 @@ from fluxqueue.queue.model.records import (
     FluxionJobId,
     ReleaseMode,
     SlotState,
-    SpecOverrides,
     Workload,
     WorkloadId,
 )
+from fluxqueue.queue.model.spec_overrides import SpecOverrides
 from fluxqueue.queue.status import fluxjob_pace, fluxjob_writer
 from fluxqueue.queue.status.fluxjob_edits import expected_spec
 from fluxqueue.queue.status.fluxjob_writer import FluxJobWriter
