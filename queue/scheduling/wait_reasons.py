@@ -35,6 +35,7 @@ from fluxqueue.queue.scheduling.wait_words import (
     at_limit,
     in_general,
     names_reservation,
+    reservation_reason,
     reserved_words,
 )
 from fluxqueue.queue.scheduling.why_not import WhyNot
@@ -258,7 +259,7 @@ class WaitReasons:
                 for workload_id, (_, answer) in result.reserved.items()
                 if workload_id in held
             }
-            changes += [reserved(workload_id, answer) for workload_id, answer in reserved.items()]
+            changes += [reservation_reason(workload_id, answer) for workload_id, answer in reserved.items()]
             self._told |= {workload_id: answer.at for workload_id, answer in reserved.items()}
         explained = aside | {change.workload for change in changes}
         changes += self._moved_reservations(held, explained)

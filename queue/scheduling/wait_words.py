@@ -15,7 +15,7 @@ from fluxqueue.queue.scheduling.limits import Quotas
 from fluxqueue.queue.scheduling.policies.disciplines import Discipline
 from fluxqueue.queue.scheduling.policies.passes import waiting_reason
 
-__all__ = ["RESERVED", "at_limit", "in_general", "names_reservation", "reserved", "reserved_words"]
+__all__ = ["RESERVED", "at_limit", "in_general", "names_reservation", "reservation_reason", "reserved_words"]
 
 _WORDS = re.compile(r"[^\s,;:]+(?::\d\d)*Z?")
 RESERVED = "reserved for it from"
@@ -33,7 +33,7 @@ def names_reservation(message: str, reservation: AdvanceReservation) -> bool:
     return reservation.name in words and (not times or not times.isdisjoint(edges))
 
 
-def reserved(workload: WorkloadId, answer: MatchResult) -> ReasonChange:
+def reservation_reason(workload: WorkloadId, answer: MatchResult) -> ReasonChange:
     """The reason of work that got a reservation."""
     text = reserved_words([share.node for share in answer.shares], answer.at)
     if answer.blocked_by:
