@@ -23,6 +23,7 @@ __all__ = [
     "BackfillDurations",
     "Consolidation",
     "EnforceDuration",
+    "Flavor",
     "FluxQueue",
     "FluxQueueSpec",
     "FluxQueueStatus",
@@ -282,6 +283,14 @@ class TopologyDefaults(PartialObject, frozen=True):
         return {key: text for key, text in stated.items() if text}
 
 
+class Flavor(PartialObject, frozen=True):
+    """Some of the nodes of a queue, by their labels, and how long work waits before it may use them."""
+
+    name: str = ""
+    node_selector: dict[str, str] | None = None
+    wait_seconds: int = 0
+
+
 class PriorityWeights(PartialObject, frozen=True):
     """What counts how much in the order of the work of a queue (`fluxqueue.api.priorityfactors`).
 
@@ -321,6 +330,7 @@ class FluxQueueSpec(PartialObject, frozen=True):
     limits: QueueLimits | None = None
     at_limit: AtLimit = AtLimit.SKIP
     node_selector: dict[str, str] | None = None
+    flavors: list[Flavor] | None = None
     namespaces: Members | None = None
     topology: TopologyDefaults | None = None
     min_pods_percent: int | None = None

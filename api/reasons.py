@@ -196,8 +196,8 @@ REASONS: Final[dict[Reason, ReasonFacts]] = {
         report=Report.TO_A_PERSON,
     ),
     Reason.PREEMPTED: ReasonFacts(
-        "a workload of higher priority took its nodes",
-        "nothing is needed where it waits again: it keeps its submit time; "
+        "other work took its nodes: it is more important, or this one was idle or is moved",
+        "nothing is needed where it waits again: it keeps its submit time, and stands last if it was idle; "
         "what nobody creates again is to be submitted again",
         matched=True,
     ),

@@ -2,15 +2,16 @@
 
 Of work that runs the metrics API knows what it uses at this moment (`fluxqueue.cli.pod_metrics`). Kubernetes
 keeps no figures of pods that have ended, and the queue measures none: of ended work only its times are known,
-from its FluxJob or, when that is gone, from the history. All functions but `of_history` are pure functions.
+from its FluxJob or, when that is gone, from the history. The page of a job in the dashboard shows the same
+facts. All functions but `of_history` are pure functions.
 """
 
 from __future__ import annotations
 
 import argparse
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from datetime import datetime
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from fluxqueue.api import hostlists, names
 from fluxqueue.api.fluxjobs import ENDED, FluxJob
@@ -24,7 +25,7 @@ from fluxqueue.cli.node_use import Amounts, asked_by_pod
 from fluxqueue.cli.pod_metrics import PodUse
 from fluxqueue.cli.tables import age, clock, instant, printable
 
-__all__ = ["efficiency", "of_history", "of_row"]
+__all__ = ["Fact", "efficiency", "facts_of", "facts_of_row", "of_history", "of_row"]
 
 _GIB: Final = 1 << 30
 _ENDED: Final = (
@@ -32,8 +33,24 @@ _ENDED: Final = (
 )
 
 
+class Fact(NamedTuple):
+    """A fact, in words; ``part`` is what is used of what was asked for, if both are known."""
+
+    name: str
+    text: str
+    part: float | None = None
+
+
 def efficiency(job: FluxJob, use: PodUse | None, now: datetime) -> str:
-    """Return the lines about a workload.
+    """Return the lines about a workload; parameters as `facts_of`."""
+    facts = facts_of(job, use, now)
+    if job.status.nodes:
+        facts.append(Fact("Nodes", format_nodes(job.status.nodes)))
+    return _lines(headline(job, now), facts)
+
+
+def facts_of(job: FluxJob, use: PodUse | None, now: datetime) -> list[Fact]:
+    """Return what a workload asked for and what it uses.
 
     Parameters
     ----------
@@ -45,42 +62,36 @@ def efficiency(job: FluxJob, use: PodUse | None, now: datetime) -> str:
         The present time, with a zone.
     """
     asked, pods = _asked(job)
-    facts = [("Asked for", _asked_words(asked, pods, job.spec.duration_seconds))]
+    facts = [Fact("Asked for", _asked_words(asked, pods, job.spec.duration_seconds))]
     begun, ended = instant(job.status.started_at), instant(job.status.finished_at)
     if begun is not None:
-        facts.append(
-            (
-                "Time",
-                _time_words(
-                    ((ended or now) - begun).total_seconds(),
-                    job.spec.duration_seconds,
-                    ended=ended is not None,
-                ),
-            )
-        )
-    facts += _use_words(job, asked, pods, use)
-    if job.status.nodes:
-        facts.append(("Nodes", format_nodes(job.status.nodes)))
-    return _lines(headline(job, now), facts)
+        ran_s = ((ended or now) - begun).total_seconds()
+        facts.append(_time(ran_s, job.spec.duration_seconds, ended=ended is not None))
+    return facts + _used(job, asked, pods, use)
 
 
 def of_row(row: Mapping[str, Any], now: datetime) -> str:
-    """Return the lines about a workload of the history; parameters as `efficiency`."""
+    """Return the lines about a workload of the history; parameters as `facts_of`."""
     title = f"{str(row['kind']).lower()}/{row['name']} in namespace {row['namespace']}"
     ended = instant(row.get("finished_at"))
     end = f", ended at {clock(ended, now)}" if ended else ""
-    cores, pods, duration = row.get("cores"), int(row["pods"]), int(row.get("duration_s") or 0)
-    amounts = None if cores is None else Amounts(cpu=float(cores))
-    facts = [("Asked for", _asked_words(amounts, pods, duration))]
-    if row.get("run_s") is not None:
-        facts.append(("Time", _time_words(float(row["run_s"]), duration, ended=ended is not None)))
-    facts.append(("Used", _ENDED))
+    facts = facts_of_row(row)
     if row.get("hosts"):
-        facts.append(("Nodes", format_nodes(str(row["hosts"]))))
+        facts.append(Fact("Nodes", format_nodes(str(row["hosts"]))))
     return _lines(
         f"{title} is no longer in the cluster; the history has it: {row['outcome'] or row['state']}{end}.",
         facts,
     )
+
+
+def facts_of_row(row: Mapping[str, Any]) -> list[Fact]:
+    """Return what a workload of the history asked for, and its time."""
+    cores, pods, duration = row.get("cores"), int(row["pods"]), int(row.get("duration_s") or 0)
+    amounts = None if cores is None else Amounts(cpu=float(cores))
+    facts = [Fact("Asked for", _asked_words(amounts, pods, duration))]
+    if row.get("run_s") is not None:
+        facts.append(_time(float(row["run_s"]), duration, ended=bool(row.get("finished_at"))))
+    return [*facts, Fact("Used", _ENDED)]
 
 
 def of_history(source: HistorySource, namespace: str, name: str) -> Mapping[str, Any] | None:
@@ -135,34 +146,39 @@ def _cores(cores: float) -> str:
     return "1 core" if cores == 1 else f"{cores:.4g} cores"
 
 
-def _time_words(ran_s: float, duration_s: int | None, *, ended: bool) -> str:
+def _time(ran_s: float, duration_s: int | None, *, ended: bool) -> Fact:
     so_far = "" if ended else " so far"
     if not duration_s:
-        return f"{age(ran_s)}{so_far}"
-    return f"{age(ran_s)} of {age(duration_s)}{so_far} ({_percent(ran_s, duration_s)})"
+        return Fact("Time", f"{age(ran_s)}{so_far}")
+    words = f"{age(ran_s)} of {age(duration_s)}{so_far} ({_percent(ran_s, duration_s)})"
+    return Fact("Time", words, ran_s / duration_s)
 
 
-def _use_words(
-    job: FluxJob, asked: Amounts | None, pods: int, use: PodUse | None
-) -> Sequence[tuple[str, str]]:
+def _used(job: FluxJob, asked: Amounts | None, pods: int, use: PodUse | None) -> list[Fact]:
     state = state_of(job)
     if state in ENDED:
-        return [("Used", _ENDED if job.status.started_at else "nothing: it never ran")]
+        return [Fact("Used", _ENDED if job.status.started_at else "nothing: it never ran")]
     if use is None:
-        return [("Used", "nothing yet: none of its pods runs")]
+        return [Fact("Used", "nothing yet: none of its pods runs")]
     if use.unknown:
-        return [("Used", f"not known: {use.unknown}")]
+        return [Fact("Used", f"not known: {use.unknown}")]
     some = f", of {use.pods} of {pods} pods" if use.pods < pods else ""
     cores, memory = (asked.cpu, asked.memory_gib * _GIB) if asked is not None else (0.0, 0.0)
     facts = [
-        ("Cores", f"{use.cores:.3g}{_of(use.cores, cores, f'{cores:.4g}')} in use now{some}"),
-        ("Memory", f"{_size(use.memory)}{_of(use.memory, memory, _size(memory))} in use now{some}"),
+        Fact(
+            "Cores",
+            f"{use.cores:.3g}{_of(use.cores, cores, f'{cores:.4g}')} in use now{some}",
+            use.cores / cores if cores else None,
+        ),
+        Fact(
+            "Memory",
+            f"{_size(use.memory)}{_of(use.memory, memory, _size(memory))} in use now{some}",
+            use.memory / memory if memory else None,
+        ),
     ]
-    return (
-        [*facts, ("GPUs", f"{asked.gpus} asked for; metrics.k8s.io does not measure them")]
-        if asked is not None and asked.gpus
-        else facts
-    )
+    if asked is not None and asked.gpus:
+        facts.append(Fact("GPUs", f"{asked.gpus} asked for; metrics.k8s.io does not measure them"))
+    return facts
 
 
 def _of(used: float, asked: float, words: str) -> str:
@@ -177,12 +193,15 @@ def _size(size: float) -> str:
     return format_quantity("memory", size).removesuffix(" memory") if size >= 1 else "0"
 
 
-def _lines(title: str, facts: Iterable[tuple[str, str]]) -> str:
-    listed = list(facts)
-    width = max(len(name) for name, _ in listed)
+def _lines(title: str, facts: Sequence[Fact]) -> str:
+    width = max(len(fact.name) for fact in facts)
     return (
         "\n".join(
-            [printable(title), "", *(f"  {name.ljust(width)}   {printable(text)}" for name, text in listed)]
+            [
+                printable(title),
+                "",
+                *(f"  {fact.name.ljust(width)}   {printable(fact.text)}" for fact in facts),
+            ]
         )
         + "\n"
     )

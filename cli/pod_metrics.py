@@ -1,13 +1,14 @@
 """What pods use at this moment, as the metrics API of Kubernetes (``metrics.k8s.io``) says.
 
 metrics-server or another adapter serves it, where the administrator has installed one. It keeps nothing:
-figures end with their pods. So what is not known has a sentence here, which says why.
+figures end with their pods. So what is not known has a sentence here, which says why. The dashboard asks the
+same by its own client.
 """
 
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 import msgspec
@@ -19,9 +20,9 @@ from fluxqueue.api.quantities import InvalidQuantity, parse_quantity
 from fluxqueue.cli.api_client import ApiClient, ApiRefused, NoSuchResource, ObjectNotFound
 from fluxqueue.cli.simulated_nodes import why_nothing_runs
 
-__all__ = ["PodUse", "read_use"]
+__all__ = ["METRICS_GROUP", "PodUse", "metrics_requests", "read_use", "unmeasured", "use_in"]
 
-_GROUP = "/apis/metrics.k8s.io"
+METRICS_GROUP = "/apis/metrics.k8s.io"
 _ONE_BY_ONE = 4
 _FORBIDDEN = 403
 _NOT_SERVED = "this cluster serves no metrics (metrics.k8s.io): an administrator installs metrics-server"
@@ -64,7 +65,7 @@ class _PodMetrics(PartialObject, frozen=True):
 
 
 class _List(PartialObject, frozen=True):
-    items: tuple[msgspec.Raw, ...] = ()
+    items: tuple[msgspec.Raw, ...] | None = None
 
 
 def read_use(client: ApiClient, namespace: str, pods: Sequence[Pod]) -> PodUse:
@@ -75,67 +76,84 @@ def read_use(client: ApiClient, namespace: str, pods: Sequence[Pod]) -> PodUse:
     ClusterError
         The server does not answer.
     """
-    running = {pod.metadata.name for pod in pods if pod.status.phase == "Running"}
+    running = [pod for pod in pods if pod.status.phase == "Running"]
     if not running:
         return PodUse(unknown="none of its pods runs")
-    try:
-        measured = _measured(client, namespace, [pod for pod in pods if pod.metadata.name in running])
-    except (NoSuchResource, ObjectNotFound):
-        return PodUse(unknown=why_nothing_runs(client, _nodes(pods)) or _NOT_SERVED)
-    except ApiRefused as error:
-        if error.status == _FORBIDDEN and _is_served(client):
-            grant = f"kubectl create rolebinding NAME -n {namespace} --clusterrole=view --user=YOU"
-            return PodUse(
-                unknown=f"you may not read metrics: an administrator gives you the right by: {grant}"
-            )
-        if error.status == _FORBIDDEN:
-            return PodUse(unknown=why_nothing_runs(client, _nodes(pods)) or _NOT_SERVED)
-        return PodUse(unknown=f"the metrics API does not answer ({error})")
-    return _summed(measured, running) or PodUse(unknown=why_nothing_runs(client, _nodes(pods)) or _NOT_YET)
+    answers, refused = [], False
+    for path, query in metrics_requests(namespace, running):
+        try:
+            answers.append(client.get(path, query))
+        except (NoSuchResource, ObjectNotFound):
+            continue
+        except ApiRefused as error:
+            if error.status != _FORBIDDEN:
+                return PodUse(unknown=f"the metrics API does not answer ({error})")
+            refused = True
+    return use_in(answers, running) or unmeasured(
+        namespace,
+        served=bool(answers) or _is_served(client),
+        refused=refused,
+        simulated=why_nothing_runs(client, _nodes(pods)),
+    )
+
+
+def metrics_requests(namespace: str, pods: Sequence[Pod]) -> list[tuple[str, dict[str, str]]]:
+    """Return the paths and parameters that ask for pods: by a label they have in common, or one by one."""
+    path = f"{METRICS_GROUP}/v1beta1/namespaces/{namespace}/pods"
+    uid = pods[0].metadata.label(names.CONTROLLER_UID_LABEL)
+    if uid is None and len(pods) <= _ONE_BY_ONE:
+        return [(f"{path}/{pod.metadata.name}", {}) for pod in pods]
+    return [(path, {"labelSelector": f"{names.CONTROLLER_UID_LABEL}={uid}"} if uid else {})]
+
+
+def use_in(answers: Iterable[bytes], pods: Iterable[Pod]) -> PodUse | None:
+    """Return what pods use by the answers to `metrics_requests`; None if none of them is measured."""
+    wanted = {pod.metadata.name for pod in pods}
+    cores, memory = {}, {}
+    for each in _measured(answers):
+        name = each.metadata.name
+        if name in wanted:
+            with contextlib.suppress(InvalidQuantity):
+                cores[name], memory[name] = each.amount("cpu"), each.amount("memory")
+    return PodUse(len(memory), sum(cores.values()), sum(memory.values())) if memory else None
+
+
+def unmeasured(namespace: str, *, served: bool, refused: bool, simulated: str) -> PodUse:
+    """Return why nothing is known.
+
+    Parameters
+    ----------
+    namespace
+        That of the pods.
+    served
+        Whether there is a metrics API: where there is none, people without the right to read it are refused
+        all the same.
+    refused
+        Whether the person was.
+    simulated
+        That the nodes are simulated; empty if they are not.
+    """
+    if served and refused:
+        grant = f"kubectl create rolebinding NAME -n {namespace} --clusterrole=view --user=YOU"
+        return PodUse(unknown=f"you may not read metrics: an administrator gives you the right by: {grant}")
+    return PodUse(unknown=simulated or (_NOT_YET if served else _NOT_SERVED))
 
 
 def _is_served(client: ApiClient) -> bool:
-    """True if there is a metrics API: where there is none, people without the right to read it are refused
-    all the same.
-    """
     try:
-        client.get(_GROUP)
+        client.get(METRICS_GROUP)
     except (NoSuchResource, ObjectNotFound):
         return False
     return True
 
 
-def _measured(client: ApiClient, namespace: str, pods: Sequence[Pod]) -> list[_PodMetrics]:
-    """Ask for pods by a label they have in common, or one by one."""
-    path = f"{_GROUP}/v1beta1/namespaces/{namespace}/pods"
-    uid = pods[0].metadata.label(names.CONTROLLER_UID_LABEL)
-    if uid is None and len(pods) <= _ONE_BY_ONE:
-        found = []
-        for pod in pods:
-            try:
-                found.append(client.get(f"{path}/{pod.metadata.name}"))
-            except ObjectNotFound:  # not measured yet
-                continue
-        return [each for raw in found if (each := _read(raw)) is not None]
-    listed = client.get(path, {"labelSelector": f"{names.CONTROLLER_UID_LABEL}={uid}"} if uid else {})
-    return [each for raw in msgspec.json.decode(listed, type=_List).items if (each := _read(raw)) is not None]
-
-
-def _read(raw: bytes | msgspec.Raw) -> _PodMetrics | None:
-    try:
-        return msgspec.json.decode(raw, type=_PodMetrics)
-    except msgspec.DecodeError:
-        return None
-
-
-def _summed(measured: Sequence[_PodMetrics], running: set[str]) -> PodUse | None:
-    cores, memory = {}, {}
-    for each in measured:
-        name = each.metadata.name
-        if name in running:
-            with contextlib.suppress(InvalidQuantity):
-                cores[name], memory[name] = each.amount("cpu"), each.amount("memory")
-    return PodUse(len(memory), sum(cores.values()), sum(memory.values())) if memory else None
+def _measured(answers: Iterable[bytes]) -> Iterator[_PodMetrics]:
+    for answer in answers:
+        with contextlib.suppress(msgspec.DecodeError):
+            items = msgspec.json.decode(answer, type=_List).items
+            for raw in (answer,) if items is None else items:
+                with contextlib.suppress(msgspec.DecodeError):
+                    yield msgspec.json.decode(raw, type=_PodMetrics)
 
 
 def _nodes(pods: Sequence[Pod]) -> list[str]:

@@ -15,6 +15,7 @@ import msgspec
 from fluxqueue.api.fluxjobs import FluxJob, FluxJobSpec, FluxJobStatus, ObjectRef, fluxjob_name, fluxjob_names
 from fluxqueue.api.metadata import ObjectMeta
 from fluxqueue.cli.costs import cost_text, currency_of
+from fluxqueue.cli.efficiency import Fact, facts_of_row
 from fluxqueue.cli.tables import instant
 from fluxqueue.dashboard.questions import NoAnswer
 from fluxqueue.dashboard.rendering import ENDED_PARAMETER, job_link, utc
@@ -53,6 +54,8 @@ class _Record(msgspec.Struct, frozen=True, kw_only=True):
     jobid: int | None = None
     hosts: str | None = None
     cost: str | None = None
+    cores: float | None = None
+    run_s: float | None = None
 
 
 def ended_link(row: Mapping[str, Any]) -> str:
@@ -63,9 +66,9 @@ def ended_link(row: Mapping[str, Any]) -> str:
     return job_link(record.namespace, fluxjob_name(record.kind, record.name, record.uid), record.finished_at)
 
 
-async def ended_job(site: Site, asked: Asked) -> tuple[FluxJob, list[tuple[str, str]]]:
-    """Return the FluxJob of an address as the history has it, and what else that knows: who submitted it, and
-    its cost.
+async def ended_job(site: Site, asked: Asked) -> tuple[FluxJob, list[tuple[str, str]], list[Fact]]:
+    """Return the FluxJob of an address as the history has it, what else that knows (who submitted it, and its
+    cost), and what it used of what it asked for.
 
     Raises
     ------
@@ -101,7 +104,8 @@ async def ended_job(site: Site, asked: Asked) -> tuple[FluxJob, list[tuple[str, 
         ):
             cost, currency = cost_text({"cost": record.cost}), currency_of(answer)
             facts = [("Submitted by", record.user or ""), ("Cost", f"{cost} {currency}" if cost else "")]
-            return _fluxjob(record, name), [fact for fact in facts if fact[1]]
+            used = facts_of_row(msgspec.structs.asdict(record))
+            return _fluxjob(record, name), [fact for fact in facts if fact[1]], used
     raise NoSuchPage(f"{nothing}, and the history has no such work that ended then.")
 
 

@@ -1,5 +1,5 @@
-"""What a page shows of one job beyond its FluxJob: its object, pods and Events, read in the name of the
-person.
+"""What a page shows of one job beyond its FluxJob: its object, pods, what they use, and Events, read in the
+name of the person.
 
 Each part may be refused or missing without the others. Everything is bounded, because anybody may write long
 Events and large objects: how many bytes an answer has here, and how much of it is shown.
@@ -21,7 +21,9 @@ from fluxqueue.api.fluxjobs import FluxJob
 from fluxqueue.api.metadata import PartialObject
 from fluxqueue.api.names import CONTROLLER_UID_LABEL, JOBID_LABEL
 from fluxqueue.api.pods import Pod, PodSpec
+from fluxqueue.cli.pod_metrics import PodUse
 from fluxqueue.dashboard.loop_shares import measured
+from fluxqueue.dashboard.pod_use import read_pod_use
 from fluxqueue.dashboard.viewers import not_in_his_name
 from fluxqueue.kube.errors import ApiError, Forbidden, NotFound, TooLong
 from fluxqueue.kube.kinds import EVENTS, FLUXJOBS, JOBS, MINICLUSTERS, PODS, Kind
@@ -58,10 +60,11 @@ class ObjectEvent:
 @dataclass(frozen=True, slots=True)
 class JobObjects:
     """What could be read; ``problems`` has a sentence for each part that could not.
-    Pods and Events that could not are None.
+    Pods and Events that could not are None; ``use`` is None if no pod runs.
     """
 
     pods: Sequence[Pod] | None = None
+    use: PodUse | None = None
     events: Sequence[ObjectEvent] | None = None
     documents: Sequence[tuple[str, str]] = ()
     template: PodSpec | None = None
@@ -91,8 +94,8 @@ class _Events(PartialObject, frozen=True):
 async def read_objects(api: Api, job: FluxJob) -> JobObjects:
     """Read everything about one job in the name of the person whose client this is."""
     problems: list[str] = []
-    pods, events, own, theirs = await asyncio.gather(
-        _guarded(_pods(api, job), "its pods", problems),
+    (pods, use), events, own, theirs = await asyncio.gather(
+        _pods_and_use(api, job, problems),
         _guarded(_events(api, job), "its Events", problems),
         _guarded(
             _document(api, FLUXJOBS, job.metadata.name, job.metadata.namespace), "the FluxJob", problems
@@ -102,6 +105,7 @@ async def read_objects(api: Api, job: FluxJob) -> JobObjects:
     documents = [document for document in (theirs, own) if document is not None]
     return JobObjects(
         pods,
+        use,
         events,
         [(title, text) for title, text, _ in documents],
         theirs[2] if theirs is not None else None,
@@ -129,6 +133,15 @@ async def _guarded(reading: Any, what: str, problems: list[str]) -> Any:
     except (ApiError, msgspec.MsgspecError, orjson.JSONDecodeError) as error:
         problems.append(f"{what[0].upper()}{what[1:]} cannot be read: {str(error)[:_LONGEST_MESSAGE]}")
     return None
+
+
+async def _pods_and_use(
+    api: Api, job: FluxJob, problems: list[str]
+) -> tuple[Sequence[Pod] | None, PodUse | None]:
+    pods = await _guarded(_pods(api, job), "its pods", problems)
+    if pods is None:
+        return None, PodUse(unknown="its pods cannot be read")
+    return pods, await measured(read_pod_use(api, job.metadata.namespace, pods))
 
 
 async def _pods(api: Api, job: FluxJob) -> Sequence[Pod]:

@@ -2,7 +2,8 @@
 
 The API server is asked with his own token, so RBAC decides (`get` on `pods/log`); while a log is followed, it
 is asked again each ten seconds whether he still may. A log that is faster than it is shown is read more
-slowly, so it waits at its node. What is read, and how fast, is bounded, as anybody may print anything.
+slowly, so it waits at its node. What is read, and how fast, is bounded, as anybody may print anything. A
+container that is started again and again is followed once for each run.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from typing import Any, Final
 import orjson
 
 from fluxqueue.api.fluxjobs import FluxJob
-from fluxqueue.api.pods import ContainerStatus, Pod
+from fluxqueue.api.pods import ContainerStateTerminated, ContainerStatus, Pod
 from fluxqueue.api.texts import pictured
 from fluxqueue.cli.pod_placement import pod_state
 from fluxqueue.dashboard.access import Right
@@ -163,14 +164,17 @@ async def log_events(site: Site, asked: Asked, *, look_s: float = _LOOK_S) -> As
     yield b"retry: 5000\n\n"
     waits = ""
     pace = _Pace()
+    read: int | None = None
     while not (why := await _forbidden(site, asked)):
         try:
             api = site.door.api(asked.viewer)
             log = await find_log(api, find_job(site, asked), asked.parameters)
             _require_started(log)
+            _require_another_run(log, read)
             async with aclosing(_followed(site, asked, api, log, pace, look_s)) as events:
                 async for event in events:
                     yield event
+            read = log.restarts
             log = await find_log(api, find_job(site, asked), asked.parameters)
             why = pace.problem or _ended(log)
             if why:
@@ -306,6 +310,16 @@ def _require_started(log: PodLog) -> None:
         raise NoLog(f"The container {log.container} has not started yet ({why}).", later=not log.pod.terminal)
 
 
+def _require_another_run(log: PodLog, read: int | None) -> None:
+    """Raise `NoLog` while the last run of a container is the one that was ``read``, and it has ended."""
+    status = log.status
+    if status is None or log.restarts != read or not (status.state.waiting or status.state.terminated):
+        return
+    ended = status.state.terminated or status.last_state.terminated
+    how = f" with {_exit(ended)}" if ended is not None else ""
+    raise NoLog(f"The container {log.container} ended{how}; it is started again.", later=True)
+
+
 def _ended(log: PodLog) -> str:
     """Return how a container ended; empty if it goes on, or is started again."""
     if log.previous:
@@ -313,8 +327,21 @@ def _ended(log: PodLog) -> str:
     ended = log.status.state.terminated if log.status is not None else None
     if ended is None:
         return "Its pod has ended." if log.pod.terminal else ""
-    why = f", {ended.reason}" if ended.reason else ""
-    return f"The container has ended, with exit code {ended.exit_code}{why}."
+    return "" if _starts_again(log, ended) else f"The container has ended, with {_exit(ended)}."
+
+
+def _starts_again(log: PodLog, ended: ContainerStateTerminated) -> bool:
+    spec = log.pod.spec
+    policy = spec.restart_policy
+    for each in spec.init_containers or ():
+        if each.name == log.container:
+            policy = each.restart_policy or ("OnFailure" if policy == "Always" else policy)
+    again = policy == "Always" or (policy == "OnFailure" and ended.exit_code != 0)
+    return again and not log.pod.terminal
+
+
+def _exit(ended: ContainerStateTerminated) -> str:
+    return f"exit code {ended.exit_code}{f', {ended.reason}' if ended.reason else ''}"
 
 
 def _unread(log: PodLog, error: ApiError) -> NoLog:

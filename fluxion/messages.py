@@ -148,6 +148,10 @@ class JobMatchRequest:
     not_before
         Earliest start, on the clock of the call. Such a request is for a plan: it is not made together with
         `improve` or `min_slots`.
+    waits_since
+        Since when the job waits, on the clock of the call: what it has waited opens the flavors of its
+        jobspec (`fluxqueue.fluxion.match.flavors`), of which the first counts that starts it. By default
+        it has waited for long enough for all.
     """
 
     jobspec: str
@@ -161,6 +165,7 @@ class JobMatchRequest:
     latest_nodes: bool = False
     min_slots: int = 0
     not_before: int = 0
+    waits_since: int = 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -60,6 +60,9 @@ def validate_fluxqueue(queue: FluxQueue, settings: AdmissionSettings) -> ObjectP
 
 def _errors(spec: FluxQueueSpec) -> Iterator[str]:
     yield from bad_labels("spec.nodeSelector", spec.node_selector or {}, "no node can have it")
+    for number, each in enumerate(spec.flavors or ()):
+        field = f"spec.flavors[{number}].nodeSelector"
+        yield from bad_labels(field, each.node_selector or {}, "no node can have it")
     members = spec.namespaces
     if members is not None:
         yield from bad_labels(

@@ -10,8 +10,10 @@ from dataclasses import dataclass
 from typing import Final
 
 from fluxqueue.api.fluxjobs import LIVE, FluxJob
+from fluxqueue.cli.efficiency import Fact, facts_of
 from fluxqueue.cli.explain import Observed, explain
 from fluxqueue.cli.jobs import object_name, state_of
+from fluxqueue.cli.pod_metrics import PodUse
 from fluxqueue.cli.pod_placement import placement, pod_state
 from fluxqueue.dashboard.access import patches
 from fluxqueue.dashboard.ended_jobs import ended_job
@@ -62,11 +64,14 @@ async def job_page(site: Site, asked: Asked) -> Content:
         async with site.reading.turn(asked.viewer.person.party):
             objects = await read_objects(site.door.api(asked.viewer), job)
     except NoApi as error:
-        objects = JobObjects(problems=[f"{str(error)[0].upper()}{str(error)[1:]}."])
+        objects = JobObjects(
+            use=PodUse(unknown=str(error)), problems=[f"{str(error)[0].upper()}{str(error)[1:]}."]
+        )
     may = await site.door.access.may(asked.viewer.person, patches(job.metadata.namespace, job.metadata.name))
     cost = await site.costs.of_job(site, asked, job)
     known = [("Cost", f"{cost} so far" if state_of(job) in LIVE else cost)] if cost else []
-    return _content(site, asked, job, objects, may=may, known=known)
+    use = facts_of(job, objects.use, site.clock())
+    return _content(site, asked, job, objects, may=may, known=known, use=use)
 
 
 async def ended_job_page(site: Site, asked: Asked) -> Content:
@@ -77,8 +82,8 @@ async def ended_job_page(site: Site, asked: Asked) -> Content:
     NoSuchPage
         The person cannot read a record of it.
     """
-    job, known = await ended_job(site, asked)
-    return _content(site, asked, job, JobObjects(), ended=True, known=known)
+    job, known, use = await ended_job(site, asked)
+    return _content(site, asked, job, JobObjects(), ended=True, known=known, use=use)
 
 
 def _content(
@@ -90,6 +95,7 @@ def _content(
     may: bool = False,
     ended: bool = False,
     known: Sequence[tuple[str, str]] = (),
+    use: Sequence[Fact] = (),
 ) -> Content:
     headline, facts = _explained(job, objects, site)
     facts += known
@@ -100,6 +106,7 @@ def _content(
         row=JobRow(job),
         headline=headline,
         facts=facts,
+        use=use if job.status.started_at else (),
         steps=timeline(job, objects.pods or ()),
         pods=_pod_lines(job, objects),
         objects=objects,

@@ -9,9 +9,10 @@ again, and its reservation is kept until that succeeds. A failed request tells w
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from weakref import WeakKeyDictionary
 
+from fluxqueue.fluxion.engine.asked import Asked
 from fluxqueue.fluxion.engine.reserved_times import (
     anywhere,
     in_the_way,
@@ -36,17 +37,6 @@ from fluxqueue.fluxion.messages import JobMatchRequest, MatchResult, MatchVerdic
 __all__ = ["JobMatching"]
 
 _MAX_REFUSALS = 256
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class _Asked:
-    """A request of a batch, as it was read."""
-
-    request: JobMatchRequest
-    jobspec: Jobspec
-    duration_s: int
-    matcher: Matcher
-    with_allocation: bool
 
 
 class JobMatching:
@@ -74,7 +64,7 @@ class JobMatching:
             )
         except (InvalidJobspec, UnknownPolicy) as error:
             return MatchResult(MatchVerdict.INVALID, request.jobid, reason=str(error))
-        asked = _Asked(request, jobspec, duration_s, matcher, with_allocation)
+        asked = Asked(request, jobspec, duration_s, matcher, with_allocation)
         if live is not None and live.start > state.now:
             if not request.improve:
                 return self._answer(MatchVerdict.RESERVED, live, with_allocation)
@@ -99,11 +89,10 @@ class JobMatching:
             raise InvalidJobspec(f"duration: {duration_s} is negative")
         return duration_s
 
-    def _match_new(self, asked: _Asked) -> MatchResult:
+    def _match_new(self, asked: Asked) -> MatchResult:
         state, request = self._state, asked.request
         end = state.end_of(state.now, asked.duration_s)
-        options = (request.exclude, request.reserve, request.explain, request.min_slots, request.not_before)
-        key = (end - state.now, asked.matcher.policy.name, *options)
+        key = (end - state.now, *asked.key(state.now))
         if self._no_fit_at != (state.releases, state.topology):
             self._no_fit.clear()
             self._no_fit_at = (state.releases, state.topology)
@@ -129,9 +118,60 @@ class JobMatching:
         return result
 
     def _search(
-        self, asked: _Asked, replaced: GraphJob | None = None
+        self, asked: Asked, replaced: GraphJob | None = None
     ) -> tuple[GraphPlacement | None, LaterPlacement]:
-        """Return a placement that begins now; else, if reservations are wanted, the earliest later one."""
+        """Return a placement that begins now; else, if reservations are wanted, the earliest later one.
+        Of flavors, the first counts that has it.
+        """
+        if not asked.jobspec.flavors:
+            return self._search_nodes(asked, replaced)
+        state, request, matcher = self._state, asked.request, asked.matcher
+        room, end = Restriction(self._vertices(request.exclude)), state.end_of(state.now, asked.duration_s)
+        for each in asked.in_open_flavors(state.now):
+            if (placement := matcher.place(each.jobspec, state.now, end, room)) is not None:
+                return placement, LaterPlacement()
+        wanted = request.reserve or replaced is not None
+        return None, self._earliest_of_flavors(asked, room, replaced) if wanted else LaterPlacement()
+
+    def _earliest_of_flavors(
+        self, asked: Asked, room: Restriction, replaced: GraphJob | None = None
+    ) -> LaterPlacement:
+        """Return the earliest later placement in any flavor, and of several the first.
+
+        A flavor that the job may use later may be free then, so that time is tried too.
+        """
+        state, best = self._state, LaterPlacement()
+        until = state.horizon if replaced is None else replaced.start
+        for each in asked.in_flavors():
+            at = each.request.not_before
+            if at >= (best.start if best.placement is not None else until):
+                continue
+            later = LaterPlacement()
+            if at > state.now:
+                end = state.end_of(at, asked.duration_s)
+                later = LaterPlacement(at, asked.matcher.place(each.jobspec, at, end, room))
+            if later.placement is None:
+                later = self._reserve(each, room, replaced)
+            earlier = best.placement is None or later.start < best.start
+            if later.placement is not None and earlier:
+                best = LaterPlacement(later.start, later.placement)
+            elif best.placement is None and later.tried_until:
+                best = LaterPlacement(tried_until=later.tried_until)
+        return best
+
+    def _reserve(self, asked: Asked, room: Restriction, replaced: GraphJob | None) -> LaterPlacement:
+        return asked.matcher.reserve(
+            asked.jobspec,
+            asked.duration_s,
+            room,
+            replaced,
+            latest_nodes=asked.request.latest_nodes,
+            not_before=asked.request.not_before,
+        )
+
+    def _search_nodes(
+        self, asked: Asked, replaced: GraphJob | None
+    ) -> tuple[GraphPlacement | None, LaterPlacement]:
         state, later, request, matcher = self._state, LaterPlacement(), asked.request, asked.matcher
         end = state.end_of(state.now, asked.duration_s)
         for room in rooms(state, asked.jobspec, self._vertices(request.exclude)):
@@ -141,19 +181,12 @@ class JobMatching:
             ):
                 return placement, later
             if request.reserve or replaced is not None:
-                later = matcher.reserve(
-                    asked.jobspec,
-                    asked.duration_s,
-                    room,
-                    replaced,
-                    latest_nodes=request.latest_nodes,
-                    not_before=request.not_before,
-                )
+                later = self._reserve(asked, room, replaced)
                 if later.placement is not None or later.tried_until:
                     break
         return None, later
 
-    def _mold(self, asked: _Asked, later: LaterPlacement, start: int = 0) -> Molded | None:
+    def _mold(self, asked: Asked, later: LaterPlacement, start: int = 0) -> Molded | None:
         """Return a start with fewer slots that ends sooner than the job would if it waited for all; None if
         there is none.
 
@@ -163,35 +196,47 @@ class JobMatching:
         request, matcher, least = asked.request, asked.matcher, asked.request.min_slots
         if not 0 < least < self._molder.size(jobspec) or not duration_s:
             return None
-        for room in rooms(state, jobspec, self._vertices(request.exclude)):
+        choices = asked.in_open_flavors(state.now)
+        for each, room in (
+            (each, room)
+            for each in choices
+            for room in rooms(state, jobspec, self._vertices(request.exclude))
+        ):
 
             def place(wanted: Jobspec, length: int, room: Restriction = room) -> GraphPlacement | None:
                 return matcher.place(wanted, state.now, state.end_of(state.now, length), room)
 
-            molded = self._molder.start(jobspec, least, duration_s, place)
+            molded = self._molder.start(each.jobspec, least, duration_s, place)
             if molded is None:
                 continue
             if later.placement is None and not start and not request.reserve:
-                later = matcher.reserve(jobspec, duration_s, room)
+                later = (
+                    self._earliest_of_flavors(asked, room)
+                    if jobspec.flavors
+                    else matcher.reserve(jobspec, duration_s, room)
+                )
             start = later.start if later.placement is not None else start
             if not start or state.now + molded.duration_s < start + duration_s:
                 return molded
         return None
 
-    def _book_molded(self, asked: _Asked, molded: Molded) -> MatchResult:
+    def _book_molded(self, asked: Asked, molded: Molded) -> MatchResult:
         return self._grant(asked, molded.placement, self._state.end_of(self._state.now, molded.duration_s))
 
-    def _grant(self, asked: _Asked, placement: GraphPlacement, end: int) -> MatchResult:
+    def _grant(self, asked: Asked, placement: GraphPlacement, end: int) -> MatchResult:
         verdict, jobid = MatchVerdict.GRANTED, asked.request.jobid
         return self._book(verdict, jobid, self._state.now, end, placement, asked.with_allocation)
 
-    def _blocked(self, asked: _Asked, end: int) -> tuple[str, str]:
+    def _blocked(self, asked: Asked, end: int) -> tuple[str, str]:
         """Return which advance reservation alone keeps a request from starting now, and that in a sentence;
         empty if none does.
         """
         request, jobspec = asked.request, asked.jobspec
         if not request.explain or not self._state.reserved_times:
             return "", ""
+        if jobspec.flavors:
+            found = (self._blocked(each, end) for each in asked.in_open_flavors(self._state.now))
+            return next((each for each in found if each[0]), ("", ""))
         if jobspec.reservation and (waits := not_begun(self._state, jobspec.reservation)):
             return jobspec.reservation, waits
         for room in rooms(self._state, jobspec, self._vertices(request.exclude)):
@@ -199,7 +244,7 @@ class JobMatching:
                 return time.name, obstacle(self._state, time)
         return "", ""
 
-    def _start(self, job: GraphJob, asked: _Asked) -> MatchResult:
+    def _start(self, job: GraphJob, asked: Asked) -> MatchResult:
         """Turn a reservation whose start has come into an allocation."""
         state = self._state
         end = state.end_of(state.now, asked.duration_s)
@@ -207,7 +252,8 @@ class JobMatching:
 
         def restart() -> bool:
             state.free(job)
-            if self._still_free(job, asked.jobspec, end):
+            # a flavor before the reserved one may be free now
+            if not asked.jobspec.flavors and self._still_free(job, asked.jobspec, end):
                 result.append(self._grant(asked, job.placement, end))
                 return True
             result.append(self._match_new(asked))
@@ -216,7 +262,7 @@ class JobMatching:
         state.atomically(restart)
         return result[-1]
 
-    def _improve(self, job: GraphJob, asked: _Asked) -> MatchResult:
+    def _improve(self, job: GraphJob, asked: Asked) -> MatchResult:
         """Replace a reservation by an earlier start, if there is one."""
         state, request, jobspec, duration_s = self._state, asked.request, asked.jobspec, asked.duration_s
         alike = (
@@ -249,7 +295,7 @@ class JobMatching:
                 self._record_shortfall(job, request, later)
         return self._answer(MatchVerdict.RESERVED, job, asked.with_allocation)
 
-    def _book_later(self, asked: _Asked, later: LaterPlacement) -> MatchResult:
+    def _book_later(self, asked: Asked, later: LaterPlacement) -> MatchResult:
         """Make a reservation."""
         assert later.placement is not None
         verdict, jobid, start = MatchVerdict.RESERVED, asked.request.jobid, later.start
@@ -303,11 +349,13 @@ class JobMatching:
         allocation = write_r(job.placement) if with_allocation else ""
         return MatchResult(verdict, job.jobid, job.start, job.end, job.shares, allocation=allocation)
 
-    def _refuse(self, asked: _Asked) -> MatchResult:
+    def _refuse(self, asked: Asked) -> MatchResult:
         request, jobspec, matcher, state = asked.request, asked.jobspec, asked.matcher, self._state
         jobid, everywhere = request.jobid, anywhere(state, jobspec)
         if not request.explain:
             return MatchResult(MatchVerdict.BUSY, jobid)
+        if jobspec.flavors:
+            return self._refuse_flavors(asked)
         if jobspec.reservation and (reason := refusal_inside(state, jobspec, asked.duration_s)):
             return MatchResult(MatchVerdict.UNSATISFIABLE, jobid, reason=reason)
         if not self._ever(asked, everywhere):
@@ -329,7 +377,26 @@ class JobMatching:
         reason, shortages = matcher.explain(jobspec, window)
         return MatchResult(MatchVerdict.BUSY, jobid, reason=reason, shortages=shortages)
 
-    def _ever(self, asked: _Asked, everywhere: Restriction) -> bool:
+    def _refuse_flavors(self, asked: Asked) -> MatchResult:
+        """Return why it does not fit in each flavor that it may use now; if it never fits in any, in each."""
+        ever = any(self._ever(each, Restriction()) for each in asked.in_flavors())
+        choices = asked.in_open_flavors(self._state.now) if ever else list(asked.in_flavors())
+        answers = [self._refuse(each) for each in choices]
+        flavors = zip(asked.jobspec.of_flavors, asked.jobspec.flavors, strict=True)
+        names = {jobspec: flavor.name for jobspec, flavor in flavors}
+        reasons = (
+            f"flavor {names[each.jobspec]!r}: {answer.reason}"
+            for each, answer in zip(choices, answers, strict=True)
+        )
+        return MatchResult(
+            MatchVerdict.BUSY if ever else MatchVerdict.UNSATISFIABLE,
+            asked.request.jobid,
+            reason="; ".join(reasons),
+            shortages=answers[0].shortages if answers else (),
+            blocked_by=next((each.blocked_by for each in answers if each.blocked_by), "") if ever else "",
+        )
+
+    def _ever(self, asked: Asked, everywhere: Restriction) -> bool:
         """Return True if a request, or the smallest start that it allows, fits the graph without jobs."""
         jobspec, least = asked.jobspec, asked.request.min_slots
         if 0 < least < self._molder.size(jobspec):
@@ -414,9 +481,12 @@ class JobMatching:
         except InvalidJobspec as error:
             return MatchResult(MatchVerdict.INVALID, reason=str(error))
         everywhere = anywhere(self._state, jobspec)
-        placement = self._matcher.on_empty(jobspec, everywhere)
-        if placement is not None:
-            return MatchResult(MatchVerdict.GRANTED, shares=node_shares(placement))
+        for each in jobspec.of_flavors or (jobspec,):
+            if (placement := self._matcher.on_empty(each, everywhere)) is not None:
+                return MatchResult(MatchVerdict.GRANTED, shares=node_shares(placement))
+        if jobspec.flavors:
+            asked = Asked(JobMatchRequest(text, explain=True), jobspec, 0, self._matcher, False)
+            return self._refuse_flavors(asked)
         reason, shortages = self._why_never(self._matcher, jobspec, everywhere)
         return MatchResult(MatchVerdict.UNSATISFIABLE, reason=reason, shortages=shortages)
 

@@ -27,7 +27,14 @@ import structlog
 
 from fluxqueue.fluxion.engine.engine import Engine
 from fluxqueue.fluxion.foreign.answers import InvalidAnswer
-from fluxqueue.fluxion.foreign.bookings import accepting_nodes, never_fits, problem_of, shares_of, slots_on
+from fluxqueue.fluxion.foreign.bookings import (
+    accepting_nodes,
+    in_flavor_of,
+    never_fits,
+    problem_of,
+    shares_of,
+    slots_on,
+)
 from fluxqueue.fluxion.foreign.free_graphs import MOST_BYTES, free_graph
 from fluxqueue.fluxion.foreign.parts import Part, foreign_jobspec, free_parts, node_parts, slot_parts
 from fluxqueue.fluxion.foreign.service import ForeignService
@@ -151,7 +158,7 @@ class ForeignFluxion(Fluxion):
         # out again at once.
         self.engine.cancel_many([own.jobid])
         request = replace(request, jobid=own.jobid)
-        jobspec = read_jobspec(request.jobspec)
+        jobspec = in_flavor_of(self.engine.state, read_jobspec(request.jobspec), own.shares)
         if self._is_silenced(request.jobspec):
             reason = (
                 f"the foreign matcher gave no answer to this request {_MOST_SILENCES} times: "

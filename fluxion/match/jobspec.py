@@ -14,12 +14,13 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from fluxqueue.fluxion.documents import Document, InvalidDocument, read_document
 from fluxqueue.fluxion.graph.constraints import Constraint, InvalidConstraint, read_constraint
 from fluxqueue.fluxion.graph.vertices import NODE
 from fluxqueue.fluxion.match.domains import DomainRule, InvalidDomains, read_domains
+from fluxqueue.fluxion.match.flavors import Flavor, InvalidFlavors, admitting_any, read_flavors
 from fluxqueue.fluxion.match.levels import GROUP, PREFERRED, LevelNeed
 
 __all__ = ["GRAPH_DURATION_S", "SLOT", "Count", "InvalidJobspec", "Jobspec", "Resource", "read_jobspec"]
@@ -118,6 +119,9 @@ class Jobspec:
     level_needs, inner
         Labelled levels at its top (`fluxqueue.fluxion.match.levels`), and the request below them; empty and
         None without such levels.
+    flavors, of_flavors
+        Its flavors (`fluxqueue.fluxion.match.flavors`), and the same request on the nodes of each of them.
+        Its own constraint admits the nodes of all.
     """
 
     resources: tuple[Resource, ...]
@@ -127,6 +131,8 @@ class Jobspec:
     reservation: str = ""
     level_needs: tuple[LevelNeed, ...] = ()
     inner: Jobspec | None = None
+    flavors: tuple[Flavor, ...] = ()
+    of_flavors: tuple[Jobspec, ...] = ()
 
     @property
     def asks_for_none(self) -> bool:
@@ -184,12 +190,17 @@ def read_jobspec(text: str) -> Jobspec:
     reader = _ResourceReader()
     levels = tuple(reader.read(resource, f"resources[{i}]") for i, resource in enumerate(resources))
     _check_tasks(top["tasks"])
-    duration_s, constraint, domains, reservation = _read_attributes(top["attributes"])
-    if domains and not all(level.count.fixed for resource in levels for level in resource.walk()):
+    read = _read_attributes(top["attributes"])
+    if read.domains and not all(level.count.fixed for resource in levels for level in resource.walk()):
         raise InvalidJobspec("attributes.system.domains: plain counts are needed in resources")
     needs, below = _split_levels(levels)
-    inner = Jobspec(below, duration_s, constraint, domains, reservation) if needs else None
-    return Jobspec(levels, duration_s, constraint, domains, reservation, needs, inner)
+
+    def on_nodes(constraint: Constraint | None) -> Jobspec:
+        inner = Jobspec(below, read.duration_s, constraint, read.domains, read.reservation) if needs else None
+        return Jobspec(levels, read.duration_s, constraint, read.domains, read.reservation, needs, inner)
+
+    of_flavors = tuple(on_nodes(each) for each in read.of_flavors)
+    return replace(on_nodes(read.constraint), flavors=read.flavors, of_flavors=of_flavors)
 
 
 def _split_levels(levels: tuple[Resource, ...]) -> tuple[tuple[LevelNeed, ...], tuple[Resource, ...]]:
@@ -320,16 +331,28 @@ def _check_tasks(tasks: Document) -> None:
             raise InvalidJobspec(f"{where}: unknown key {extra[0]!r:.40}")
 
 
-def _read_attributes(attributes: Document) -> tuple[int, Constraint | None, tuple[DomainRule, ...], str]:
+@dataclass(frozen=True, slots=True)
+class _Attributes:
+    """What is read of the attributes of a jobspec; ``of_flavors`` is the constraint of each flavor."""
+
+    duration_s: int = 0
+    constraint: Constraint | None = None
+    domains: tuple[DomainRule, ...] = ()
+    reservation: str = ""
+    flavors: tuple[Flavor, ...] = ()
+    of_flavors: tuple[Constraint | None, ...] = ()
+
+
+def _read_attributes(attributes: Document) -> _Attributes:
     if attributes is None:
-        return 0, None, (), ""
+        return _Attributes()
     if not isinstance(attributes, dict):
         raise InvalidJobspec("attributes: a map is needed")
     if extra := sorted(set(attributes) - {"user", "system"}):
         raise InvalidJobspec(f"attributes: unknown key {extra[0]!r:.40}")
     system = attributes.get("system")
     if system is None:
-        return 0, None, (), ""
+        return _Attributes()
     if not isinstance(system, dict):
         raise InvalidJobspec("attributes.system: a map is needed")
     if "environment" in system and not isinstance(system["environment"], dict):
@@ -341,13 +364,18 @@ def _read_attributes(attributes: Document) -> tuple[int, Constraint | None, tupl
             f"attributes.system.reservation: a name of at most {_LONGEST_NAME} characters is needed"
         )
     try:
-        return (
+        flavors, rules = read_flavors(system.get("flavors")), system.get("constraints")
+        if flavors and reservation:
+            raise InvalidFlavors("flavors: a job for a reservation runs on its nodes: leave one of them out")
+        return _Attributes(
             duration_s,
-            read_constraint(system.get("constraints")),
+            read_constraint(admitting_any(rules, flavors)),
             read_domains(system.get("domains")),
             reservation,
+            flavors,
+            tuple(read_constraint(admitting_any(rules, [each])) for each in flavors),
         )
-    except (InvalidConstraint, InvalidDomains) as error:
+    except (InvalidConstraint, InvalidDomains, InvalidFlavors) as error:
         raise InvalidJobspec(f"attributes.system.{error}") from None
 
 

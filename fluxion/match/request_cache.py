@@ -84,4 +84,11 @@ class RequestCache:
 
 def _identity(jobspec: Jobspec) -> tuple[object, ...]:
     """Return the key under which equal requests are one."""
-    return jobspec.resources, jobspec.constraint, jobspec.domains, jobspec.duration_s, jobspec.reservation
+    return (
+        jobspec.resources,
+        jobspec.constraint,
+        jobspec.domains,
+        jobspec.duration_s,
+        jobspec.reservation,
+        jobspec.flavors,
+    )

@@ -258,6 +258,7 @@ def _write_job(job: JobMatchRequest) -> pb.JobRequest:
         latest_nodes=job.latest_nodes,
         min_slots=job.min_slots,
         not_before=job.not_before,
+        waits_since=job.waits_since,
     )
 
 
@@ -274,6 +275,7 @@ def _read_job(message: pb.JobRequest) -> JobMatchRequest:
         latest_nodes=message.latest_nodes,
         min_slots=message.min_slots,
         not_before=message.not_before,
+        waits_since=message.waits_since,
     )
 
 

@@ -244,7 +244,7 @@ class MatchBatchRequest(_message.Message):
     def __init__(self, call: _Optional[_Union[Call, _Mapping]] = ..., jobs: _Optional[_Iterable[_Union[JobRequest, _Mapping]]] = ..., with_allocation: _Optional[bool] = ..., stop_at_first_failure: _Optional[bool] = ..., yielding: _Optional[_Iterable[int]] = ..., trial: _Optional[bool] = ..., without: _Optional[_Iterable[int]] = ..., without_parts: _Optional[_Iterable[_Union[PartialCancelRequest, _Mapping]]] = ...) -> None: ...
 
 class JobRequest(_message.Message):
-    __slots__ = ("jobid", "jobspec", "reserve", "explain", "exclude", "duration", "improve", "policy", "latest_nodes", "min_slots", "not_before")
+    __slots__ = ("jobid", "jobspec", "reserve", "explain", "exclude", "duration", "improve", "policy", "latest_nodes", "min_slots", "not_before", "waits_since")
     JOBID_FIELD_NUMBER: _ClassVar[int]
     JOBSPEC_FIELD_NUMBER: _ClassVar[int]
     RESERVE_FIELD_NUMBER: _ClassVar[int]
@@ -256,6 +256,7 @@ class JobRequest(_message.Message):
     LATEST_NODES_FIELD_NUMBER: _ClassVar[int]
     MIN_SLOTS_FIELD_NUMBER: _ClassVar[int]
     NOT_BEFORE_FIELD_NUMBER: _ClassVar[int]
+    WAITS_SINCE_FIELD_NUMBER: _ClassVar[int]
     jobid: int
     jobspec: str
     reserve: bool
@@ -267,7 +268,8 @@ class JobRequest(_message.Message):
     latest_nodes: bool
     min_slots: int
     not_before: int
-    def __init__(self, jobid: _Optional[int] = ..., jobspec: _Optional[str] = ..., reserve: _Optional[bool] = ..., explain: _Optional[bool] = ..., exclude: _Optional[_Iterable[str]] = ..., duration: _Optional[int] = ..., improve: _Optional[bool] = ..., policy: _Optional[str] = ..., latest_nodes: _Optional[bool] = ..., min_slots: _Optional[int] = ..., not_before: _Optional[int] = ...) -> None: ...
+    waits_since: int
+    def __init__(self, jobid: _Optional[int] = ..., jobspec: _Optional[str] = ..., reserve: _Optional[bool] = ..., explain: _Optional[bool] = ..., exclude: _Optional[_Iterable[str]] = ..., duration: _Optional[int] = ..., improve: _Optional[bool] = ..., policy: _Optional[str] = ..., latest_nodes: _Optional[bool] = ..., min_slots: _Optional[int] = ..., not_before: _Optional[int] = ..., waits_since: _Optional[int] = ...) -> None: ...
 
 class MatchBatchResponse(_message.Message):
     __slots__ = ("results", "instance", "overhead", "displaced", "overhead_of_each")

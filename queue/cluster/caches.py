@@ -17,6 +17,7 @@ from fluxqueue.api.pods import Pod, PodSpec
 from fluxqueue.api.topology import DEFAULT_LEVELS, TopologyLevel
 from fluxqueue.kube.kinds import Key, Kind
 from fluxqueue.kube.transport import Api
+from fluxqueue.queue.cluster.composite_trees import CompositeTrees
 from fluxqueue.queue.cluster.context import ClusterContext
 from fluxqueue.queue.cluster.context_builder import ContextBuilder
 from fluxqueue.queue.cluster.devices import DeviceSource
@@ -34,11 +35,12 @@ from fluxqueue.queue.cluster.watched_objects import (
     GangObject,
     WatchedObjects,
 )
-from fluxqueue.queue.model.groups import GROUP_UID, GroupKey, group_of, group_of_workload
+from fluxqueue.queue.model.groups import GroupKey, first_pod_of, group_of, group_of_workload
 from fluxqueue.queue.model.minicluster_jobs import belongs_to, owner_uid
 from fluxqueue.queue.model.pods import age, owning_job_uid
 from fluxqueue.queue.model.records import Allocation, ReleaseMode, Workload
 from fluxqueue.queue.model.replacement_rules import ReplicaOwner
+from fluxqueue.queue.model.sources.composite_groups import COMPOSITE_POD_GROUPS
 from fluxqueue.queue.model.sources.gang_sources import GangSource
 from fluxqueue.queue.model.sources.native_groups import (
     NATIVE_POD_GROUPS,
@@ -97,6 +99,7 @@ class Caches(WatchedObjects):
         self.reservations = self._contexts.reservations
         self.gang_objects = GangObjects(api)
         self.gang_objects.cache(NATIVE_POD_GROUPS.name).add_index(BY_JOB, _job_of_group)
+        self.composite_trees = CompositeTrees(self.gang_objects)
         self.own_namespace = own_namespace
         self._all_but_system = all_but_system
         self._unmanaged = {*names.SYSTEM_NAMESPACES, own_namespace}
@@ -186,7 +189,7 @@ class Caches(WatchedObjects):
         """True if the object of a workload (by its uid) exists:
         a Job or a pod, or for a group its first pod or its FluxJob.
         """
-        return self.job_or_pod(uid.removeprefix(GROUP_UID)) is not None or self.fluxjob_of(uid) is not None
+        return self.job_or_pod(first_pod_of(uid)) is not None or self.fluxjob_of(uid) is not None
 
     def is_cancelled(self, uid: str) -> bool:
         """True if a person set ``spec.cancel`` in the FluxJob of an object."""
@@ -199,7 +202,7 @@ class Caches(WatchedObjects):
         It is in the object's namespace and has the name that the queue gives. A FluxJob that a tenant wrote
         elsewhere about somebody's object does not count.
         """
-        obj = self.job_or_pod(uid.removeprefix(GROUP_UID))
+        obj = self.job_or_pod(first_pod_of(uid))
         fluxjobs = sorted(self.fluxjobs.by_index(BY_OBJECT, uid), key=_age)
         return next(
             (
@@ -259,10 +262,21 @@ class Caches(WatchedObjects):
 
     def group_of(self, pod: Pod) -> GroupKey | None:
         """Return the group that a pod belongs to, checked against its Job if that is known."""
-        return group_of(pod, self.jobs.get_by_uid(owning_job_uid(pod) or ""))
+        return self._started_with(pod, group_of(pod, self.jobs.get_by_uid(owning_job_uid(pod) or "")))
+
+    def named_group_of(self, pod: Pod) -> GroupKey | None:
+        """Return the group that a pod says it belongs to."""
+        return self._started_with(pod, group_of(pod))
+
+    def _started_with(self, pod: Pod, key: GroupKey | None) -> GroupKey | None:
+        if key is None or key.source != NATIVE_POD_GROUPS.name:
+            return key
+        return self.composite_trees.group_of(pod, key)
 
     def pods_of_group(self, key: GroupKey) -> list[Pod]:
         """Return all pods of a group, of any phase."""
+        if key.source in (NATIVE_POD_GROUPS.name, COMPOSITE_POD_GROUPS.name):
+            return self._pods_of_native_group(key)
         pods = self.pods.by_index(BY_GROUP, key)
         return [
             pod
@@ -270,8 +284,21 @@ class Caches(WatchedObjects):
             if (job := self.jobs.get_by_uid(owning_job_uid(pod) or "")) is None or group_of(pod, job) == key
         ]
 
+    def _pods_of_native_group(self, key: GroupKey) -> list[Pod]:
+        """Return the pods that start with a PodGroup of Kubernetes or a composite of them, and those in the
+        slots of its workload.
+        """
+        trees = self.composite_trees
+        groups = trees.leaves(key) if key.source == COMPOSITE_POD_GROUPS.name else [key]
+        found = [pod for each in groups for pod in self.pods.by_index(BY_GROUP, each)]
+        held = (self.pods.get_by_uid(uid) for uid in trees.held_by(key))
+        every = {pod.metadata.uid: pod for pod in (*found, *held) if pod is not None}
+        return [pod for pod in every.values() if self.group_of(pod) == key]
+
     def gang_object(self, source: GangSource, key: GroupKey, pods: Sequence[Pod]) -> Lookup:
         """Return the object that says the size of a gang of another project."""
+        if source in (NATIVE_POD_GROUPS, COMPOSITE_POD_GROUPS):
+            return self.composite_trees.lookup(key)
         if source.resource is None:
             return Lookup(Readable.YES)
         first = min(pods, key=age, default=None)
@@ -283,6 +310,8 @@ class Caches(WatchedObjects):
         """Return the pods of the gangs whose size an object says;
         with an empty name those of all objects of a source.
         """
+        if found.source == COMPOSITE_POD_GROUPS.name and not found.name:
+            found = GangObject(NATIVE_POD_GROUPS.name, "", "")
         return self.pods.by_index(BY_GROUP, found)
 
     def jobs_of_pod_group(self, source: str, namespace: str, name: str) -> list[Job]:

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 
 from fluxqueue.api import names
-from fluxqueue.api.fluxqueues import FluxQueue, FluxQueueSpec, Members, QueueState, WaitingBudget
+from fluxqueue.api.fluxqueues import Flavor, FluxQueue, FluxQueueSpec, Members, QueueState, WaitingBudget
 from fluxqueue.api.metadata import PriorityClass
 from fluxqueue.api.poddefaults import LimitRange, RuntimeClass
 from fluxqueue.api.pods import PodSpec
@@ -45,6 +45,8 @@ class QueueDefaults:
         Open, held or drained.
     node_selector
         Labels of the nodes that its work may use; empty: all nodes.
+    flavors
+        Of which of these nodes its work uses one kind, in their order; empty: all alike.
     members
         The namespaces that may use the queue.
     topology
@@ -62,6 +64,7 @@ class QueueDefaults:
     enforces_duration: bool = False
     state: QueueState = QueueState.OPEN
     node_selector: Mapping[str, str] = field(default_factory=dict)
+    flavors: tuple[Flavor, ...] = ()
     members: Members = _ALL_NAMESPACES
     topology: Mapping[str, str] = field(default_factory=dict)
     min_pods_percent: int | None = None
@@ -126,6 +129,7 @@ def queue_defaults(spec: FluxQueueSpec) -> QueueDefaults:
         enforces_duration=spec.enforce_duration is not None and spec.enforce_duration.enabled,
         state=spec.state,
         node_selector=spec.node_selector or {},
+        flavors=tuple(spec.flavors or ()),
         members=spec.namespaces or Members(),
         topology=spec.topology.annotations if spec.topology is not None else {},
         min_pods_percent=spec.min_pods_percent,

@@ -10,6 +10,7 @@ from typing import Any
 from fluxqueue.api.pods import Pod
 from fluxqueue.queue.cluster.caches import Caches
 from fluxqueue.queue.model.groups import group_of_workload
+from fluxqueue.queue.model.owner_handles import handle_of
 from fluxqueue.queue.model.records import Workload
 from fluxqueue.queue.model.replacement_rules import ReplicaOwner, replica_owner_of
 from fluxqueue.queue.model.shrinkable import Shrinking, shrinking_of_job
@@ -42,7 +43,11 @@ class Floors:
             self._leasts = obj, source.leasts_of(obj)
         role = source.role_of(pod)
         least = self._leasts[1].get(role, 0)
-        return Floor(ReplicaOwner(key.namespace, source.kind, key.name), least, role) if least else None
+        if not least:
+            return None
+        owner = ReplicaOwner(key.namespace, source.kind, key.name)
+        as_whole = handle_of(source.api_version, source.kind) is not None
+        return Floor(owner, least, role, stays=source.stays(pod), as_whole=as_whole)
 
     def alike(self, pod: Pod, floor: Floor) -> list[Pod]:
         """Return the pods, of any phase, of which so many are to run as the floor of one of them says."""

@@ -4,8 +4,8 @@ select its pods.
 A Job is stopped by suspension, and so is a gang whose owner has a switch for it
 (`fluxqueue.queue.model.owner_handles`). All other work is stopped by evicting its pods. So what a Job
 controls is none by itself: each pod that is evicted would count as a failure of its Job. Nor are a pod of an
-owner with such a switch that is matched alone, and the pods of a DaemonSet. In a namespace that the queue
-does not manage it may evict nothing.
+owner with such a switch that is matched alone, unless its owner goes on without it, and the pods of a
+DaemonSet. In a namespace that the queue does not manage it may evict nothing.
 
 Anybody with the role ``edit`` writes budgets, so what is read of them is bounded: too many in a namespace, or
 one that is too long, count as one that allows nothing.
@@ -103,6 +103,10 @@ class Victims:
         """
         if workload.kind == "Job" or self._is_suspended(workload):
             return ()
+        return self._shares(workload, allocation)
+
+    def _shares(self, workload: Workload, allocation: Allocation) -> Sequence[BudgetShare]:
+        """Return the budgets of disruption that select pods of a workload."""
         if (read := self._budgets_of(workload.namespace)) is None:
             return _nothing(workload.namespace)
         if not read:
@@ -228,12 +232,14 @@ class Victims:
             return replace(_PART, job=job.uid, place=place_of(pod))
         if not self._caches.manages(workload.namespace):
             return _NOT_MANAGED
-        if _is_never_alone(pod) or handle_of_owner(pod.metadata.controller) is not None:
+        floor = self._floors.of_pod(pod)
+        alone = floor is not None and not floor.stays
+        if _is_never_alone(pod) or (handle_of_owner(pod.metadata.controller) is not None and not alone):
             return _PART
         return VictimView(
             returns=return_of(pod),
             checkpoint=checkpoint_of(pod.metadata),
-            floor=self._floors.of_pod(pod),
+            floor=floor,
             place=place_of(pod),
         )
 
@@ -248,7 +254,9 @@ class Victims:
             return _NO_RIGHT if handle_of(workload.api_version, workload.kind) is not None else _PART
         saved = [at for pod in pods if (at := checkpoint_of(pod.metadata)) is not None]
         returns = Return.WAITS if suspended else _return_of_group(pods)
-        spares = any(self._floors.of_pod(pod) is not None for pod in pods)
+        spares = any(self._floors.of_pod(pod) is not None for pod in pods) and not (
+            suspended and any(each.pods > each.allowed for each in self._shares(workload, allocation))
+        )
         return VictimView(returns=returns, checkpoint=max(saved, default=None), least=1 if spares else 0)
 
 

@@ -20,7 +20,7 @@ from fluxqueue.kube.kinds import Key
 from fluxqueue.kube.object_cache import Change
 from fluxqueue.queue.cluster.caches import Caches
 from fluxqueue.queue.cluster.storage import claims_used
-from fluxqueue.queue.model.groups import GroupKey, group_of
+from fluxqueue.queue.model.groups import GroupKey
 from fluxqueue.queue.model.pods import owning_job_uid
 from fluxqueue.queue.store.ledger import Ledger
 from fluxqueue.queue.tasks.rests import Turns
@@ -114,7 +114,7 @@ class ClaimWatch:
             if pod.terminal:
                 continue
             self._enqueue(owning_job_uid(pod) or pod.metadata.uid)
-            if (key := group_of(pod)) is not None:
+            if (key := self._caches.named_group_of(pod)) is not None:
                 self._enqueue(key)
         return len(jobs) + len(pods)
 

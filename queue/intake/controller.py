@@ -235,6 +235,9 @@ class IntakeController:
         if group is None:
             if row is not None and awaits_replaced_pods(row, self._ledger.clock()):
                 return  # it is read again when that time is over
+            if row is not None and self._groups.may_be_unread(key):
+                self._keys.add_after(key, _RETRY_S)
+                return
             if (
                 row is not None
                 and may_await_wanted_pods(row, self._ledger.clock())
@@ -251,7 +254,9 @@ class IntakeController:
         changes.described.append(self._groups.describe(key, group, row))
         for pod in group.excess:
             self._keys.add(pod.metadata.uid)
-        if row is None and group.reason is Reason.WAITING_FOR_GROUP:
+        if group.again_s:
+            self._keys.add_after(key, group.again_s)
+        elif row is None and group.reason is Reason.WAITING_FOR_GROUP:
             self._keys.add_after(key, OVERDUE_S + 1)
 
 

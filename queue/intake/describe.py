@@ -43,7 +43,7 @@ from fluxqueue.queue.intake.submission import (
     WorkloadContext,
 )
 from fluxqueue.queue.model.alike_specs import AlikeSpecs
-from fluxqueue.queue.model.groups import JOB_SET, POD_GROUP, GatheredGroup, GroupKey
+from fluxqueue.queue.model.groups import JOB_SET, POD_GROUP, GatheredGroup, GroupKey, uid_of_group
 from fluxqueue.queue.model.indexes import done_indexes, write_indexes
 from fluxqueue.queue.model.jobs import pods_wanted, release_mode_of
 from fluxqueue.queue.model.jobspecs import reservation_in, takes_whole_nodes
@@ -267,7 +267,7 @@ def describe_group(
     first, shared = members[0], group.metadata or ObjectMeta()
     meta = msgspec.structs.replace(
         first.metadata,
-        uid=group.uid,
+        uid=uid_of_group(key, first),
         name=key.name,
         generation=group.generation,
         labels={**(shared.labels or {}), **(first.metadata.labels or {})},
@@ -297,6 +297,7 @@ def describe_group(
             release_mode=ReleaseMode.GROUP,
             annotations=(meta.annotations,),
             domain=group.domain,
+            beside=group.beside,
             problem=Problem(group.reason, group.message) if group.reason else None,
         ),
         cluster,

@@ -16,7 +16,7 @@ from fluxqueue.api.pods import Pod, PodSpec
 from fluxqueue.kube.object_cache import Change
 from fluxqueue.queue.cluster.caches import Caches
 from fluxqueue.queue.cluster.devices import ANY_CLAIM, DEVICE_CLAIMS, DeviceSource, sources_used
-from fluxqueue.queue.model.groups import GroupKey, group_of
+from fluxqueue.queue.model.groups import GroupKey
 from fluxqueue.queue.model.pods import owning_job_uid
 from fluxqueue.queue.tasks.rests import Turns
 
@@ -89,7 +89,7 @@ class DeviceWatch:
                 self._enqueue(user.metadata.uid)
             elif not user.terminal:
                 self._enqueue(owning_job_uid(user) or user.metadata.uid)
-                if (key := group_of(user)) is not None:
+                if (key := self._caches.named_group_of(user)) is not None:
                     self._enqueue(key)
         return len(users)
 

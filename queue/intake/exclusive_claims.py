@@ -18,7 +18,7 @@ from fluxqueue.api.pods import Pod, PodSpec
 from fluxqueue.queue.cluster.caches import Caches
 from fluxqueue.queue.cluster.devices import DEVICE_CLAIMS, sources_used
 from fluxqueue.queue.cluster.storage import claims_used
-from fluxqueue.queue.model.groups import group_key, group_of
+from fluxqueue.queue.model.groups import group_key
 from fluxqueue.queue.model.pods import owning_job_uid
 from fluxqueue.queue.model.reasons import MATCHABLE_REASONS
 from fluxqueue.queue.model.records import NewWorkload, ReleaseMode, Workload
@@ -144,7 +144,11 @@ class ExclusiveClaims:
     def _rows_with(self, claim: _Claim) -> Iterator[Workload]:
         objects = self._users_of(claim)
         uids = [each.metadata.uid for each in objects]
-        groups = [key for each in objects if isinstance(each, Pod) and (key := group_of(each)) is not None]
+        groups = [
+            key
+            for each in objects
+            if isinstance(each, Pod) and (key := self._caches.named_group_of(each)) is not None
+        ]
         for row in (
             *(self._ledger.by_uid(uid) for uid in uids),
             *(self._ledger.group(key) for key in groups),

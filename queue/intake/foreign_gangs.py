@@ -9,20 +9,27 @@ known. A pod that names its gang itself, by a label, then waits.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
-from fluxqueue.api.fluxjobs import Reason
+from fluxqueue.api.fluxjobs import Reason, State
+from fluxqueue.api.graphnames import label_property
 from fluxqueue.api.pods import Pod
 from fluxqueue.queue.cluster.caches import Caches
 from fluxqueue.queue.cluster.gang_objects import Lookup, Readable
 from fluxqueue.queue.model.groups import GatheredGroup, GroupKey
 from fluxqueue.queue.model.pods import age
 from fluxqueue.queue.model.records import Workload
+from fluxqueue.queue.model.sources.composite_groups import COMPOSITE_POD_GROUPS, NodeKey, Unit
 from fluxqueue.queue.model.sources.gang_sources import GangSource
 from fluxqueue.queue.model.sources.gathering import GangPods, gather_gang_of_source
+from fluxqueue.queue.model.sources.native_groups import NATIVE_POD_GROUPS
 from fluxqueue.queue.model.sources.registry import source_named
 from fluxqueue.queue.store.ledger import Ledger
 
 __all__ = ["ForeignGangs"]
+
+_LOOKS_AGAIN_S = 2.0
+"""After so many seconds it is looked whether the groups have started that come before."""
 
 
 class ForeignGangs:
@@ -57,6 +64,9 @@ class ForeignGangs:
             return _without_object(
                 waiting, lookup, where, f"{source.resource.kind} {key.namespace}/{name}", source.resource.name
             )
+        unit = self._caches.composite_trees.unit(key) if _is_native(key) else None
+        if unit is not None and (held := self._held(unit, key, waiting, where)) is not None:
+            return held
         own = {pod.metadata.uid for pod in waiting}
         others = [pod for pod in self._caches.pods_of_group(key) if pod.metadata.uid not in own]
         if lookup.obj is not None:
@@ -65,9 +75,73 @@ class ForeignGangs:
             if not waiting:
                 return _of_another_object(every, where)
         since = row.submitted_at if row is not None else None
-        return gather_gang_of_source(
+        found = gather_gang_of_source(
             GangPods(source, where, waiting, others), lookup.obj, since, self._ledger.clock()
         )
+        if found is None or unit is None or not unit.inherited or unit.awaits is None:
+            return found
+        return replace(found, beside=self._beside(unit.domain, self._key(key, unit.awaits)))
+
+    def _held(self, unit: Unit, key: GroupKey, waiting: Sequence[Pod], where: str) -> GatheredGroup | None:
+        """Return a unit of a tree of PodGroups that cannot start because of the tree;
+        None if it is a matter of its pods only.
+        """
+        members = tuple(sorted(waiting, key=age))
+        problem, awaited = unit.problem or _other_priority(members, unit), ""
+        if unit.awaits is not None and not self._has_started(self._key(key, unit.awaits)):
+            awaited = (
+                f"{where} starts after {unit.awaits[0]} {key.namespace}/{unit.awaits[1]}, which has not "
+                "started: the minimum of the groups above them is met without it"
+            )
+        elif unit.waits_for:
+            awaited = f"{where} cannot start yet: {unit.waits_for}, so create the others"
+        if problem:
+            message = f"{where}: {problem}"
+            return GatheredGroup(members, (), len(members), Reason.INVALID_REQUEST, message)
+        if not awaited:
+            return None
+        again_s = _LOOKS_AGAIN_S if unit.awaits is not None else 0
+        return GatheredGroup(
+            members, (), len(members), Reason.WAITING_FOR_GROUP, awaited, unit.metadata, again_s=again_s
+        )
+
+    def _key(self, key: GroupKey, node: NodeKey) -> GroupKey:
+        return self._caches.composite_trees.key_of(key.namespace, node)
+
+    def _has_started(self, key: GroupKey) -> bool:
+        row = self._ledger.group(key)
+        if row is not None:
+            return row.state is not State.PENDING
+        return any(pod.active and not pod.held for pod in self._caches.pods_of_group(key))
+
+    def _beside(self, label: str, awaited: GroupKey) -> tuple[str, ...]:
+        """Return the properties of nodes in the domain in which a unit runs that started before."""
+        row = self._ledger.group(awaited)
+        allocation = self._ledger.allocation(row.id) if row is not None else None
+        nodes = [slot.node for slot in allocation.open_slots] if allocation is not None else []
+        nodes += [pod.spec.node_name for pod in self._caches.pods_of_group(awaited) if pod.spec.node_name]
+        for name in nodes:
+            node = self._caches.nodes.get("", name)
+            if node is not None and (value := node.metadata.label(label)):
+                return (label_property(label, value),)
+        return ()
+
+
+def _is_native(key: GroupKey) -> bool:
+    return key.source in (NATIVE_POD_GROUPS.name, COMPOSITE_POD_GROUPS.name)
+
+
+def _other_priority(members: Sequence[Pod], unit: Unit) -> str:
+    """Return which pod has another priority than the root of its tree, in words; empty if none has."""
+    if unit.priority is None:
+        return ""
+    for pod in members:
+        if (own := pod.spec.priority or 0) != unit.priority:
+            return (
+                f"pod {pod.metadata.name} has priority {own}, and the root of its groups {unit.priority}: "
+                "the scheduler of the cluster binds none then, so name the same priorityClassName in all"
+            )
+    return ""
 
 
 def _is_unknown(source: GangSource, lookup: Lookup) -> bool:

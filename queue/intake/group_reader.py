@@ -29,8 +29,10 @@ from fluxqueue.queue.model.groups import (
     gather_gang,
     gather_jobset,
     owner_of_group,
+    uid_of_group,
 )
 from fluxqueue.queue.model.records import Allocation, NewWorkload, Workload
+from fluxqueue.queue.model.sources.composite_groups import COMPOSITE_POD_GROUPS
 from fluxqueue.queue.model.sources.registry import source_named
 from fluxqueue.queue.noderules.node_checks import node_rules
 from fluxqueue.queue.store.ledger import Ledger
@@ -124,6 +126,8 @@ class GroupReader:
 
     def size(self, key: GroupKey) -> int:
         """Return how many pods name a group."""
+        if key.source == COMPOSITE_POD_GROUPS.name:
+            return len(self._caches.pods_of_group(key))
         return len(self._caches.pods.by_index(BY_GROUP, key))
 
     async def read_owner(self, key: GroupKey) -> GroupOwner:
@@ -142,7 +146,8 @@ class GroupReader:
 
     def describe(self, key: GroupKey, group: GatheredGroup, row: Workload | None) -> NewWorkload:
         """Describe a group that has no nodes yet; it keeps the uid of its row."""
-        context = workload_context(row.uid if row is not None else group.uid, row, self._caches)
+        uid = row.uid if row is not None else uid_of_group(key, group.members[0])
+        context = workload_context(uid, row, self._caches)
         described = describe_group(key, group, self._caches.cluster_context(key.namespace), context)
         return described if row is None else replace(described, uid=row.uid)
 
@@ -168,6 +173,10 @@ class GroupReader:
             if (own := self._ledger.by_uid(pod.metadata.uid)) is None or _joins(key, own)
         ]
         return gather(key, waiting, row.submitted_at if row is not None else None, self._ledger.clock())
+
+    def may_be_unread(self, key: GroupKey) -> bool:
+        """True if a group without pods may have some, because what says so is not all read."""
+        return key.source == COMPOSITE_POD_GROUPS.name and not self._caches.composite_trees.settled
 
     def wants_pods(self, key: GroupKey, owner: GroupOwner) -> bool:
         """True if the object that a group belongs to exists and may create pods for it;

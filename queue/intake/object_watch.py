@@ -25,7 +25,7 @@ from fluxqueue.queue.cluster.reservations import spec_changed
 from fluxqueue.queue.cluster.watched_objects import GangObject
 from fluxqueue.queue.intake.claim_watch import ClaimWatch
 from fluxqueue.queue.intake.device_watch import DeviceWatch
-from fluxqueue.queue.model.groups import GroupKey, group_of
+from fluxqueue.queue.model.groups import GroupKey
 from fluxqueue.queue.model.jobspecs import reservation_in
 from fluxqueue.queue.model.pods import owning_job_uid
 from fluxqueue.queue.model.records import Workload
@@ -110,7 +110,7 @@ class ObjectWatch:
         if job_uid and not pod.held:
             # the tracker's; most pods of a large cluster are such, and only this much is asked of them
             return
-        if pod.held and (key := group_of(pod)) is not None:
+        if pod.held and (key := self._caches.named_group_of(pod)) is not None:
             self._enqueue_later(key)
         if not self._is_read_with_group(pod) and not (job_uid and self._gets_slot(pod, job_uid)):
             self._enqueue_later(pod.metadata.uid)
@@ -142,8 +142,8 @@ class ObjectWatch:
         """Enqueue a pod, its group or its Job, whichever is described."""
         pod = change.obj
         job_uid = owning_job_uid(pod)
-        former = group_of(change.old) if change.old is not None else None
-        key = group_of(pod)
+        former = self._caches.named_group_of(change.old) if change.old is not None else None
+        key = self._caches.named_group_of(pod)
         if former is not None and former != key:
             # its labels were changed: the group that it left is not complete without it
             self._enqueue(former)
@@ -209,11 +209,12 @@ class ObjectWatch:
         """
         pods = self._caches.pods_of_gang_object(found)
         jobs = self._caches.jobs_of_pod_group(found.source, found.namespace, found.name)
-        for key in {key for pod in pods if (key := self._caches.group_of(pod)) is not None}:
+        related = self._caches.composite_trees.related(found.source, found.namespace, found.name)
+        for key in {*related, *(key for pod in pods if (key := self._caches.group_of(pod)) is not None)}:
             self._enqueue(key)
         for job in jobs:
             (self._enqueue if len(jobs) <= _FEW else self._enqueue_later)(job.metadata.uid)
-        return len(pods) + len(jobs)
+        return len(pods) + len(jobs) + len(related)
 
     def fluxjob_changed(self, change: Change[FluxJob]) -> None:
         """Enqueue what a person edited; what the queue wrote is acknowledged in the same write."""

@@ -151,6 +151,7 @@ def _jobspec(
             reservation,
             Counter(shared.values()) + claimed_once,
             bool(devices_shared) and cluster.devices.of_one_node(map(resource_type, claimed_once)),
+            queue.flavors,
         ),
         services=services,
         extra_requests=submission.extra_requests,

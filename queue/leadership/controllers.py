@@ -23,6 +23,7 @@ from fluxqueue.queue.requeue.preemption_notices import PreemptionNotices
 from fluxqueue.queue.requeue.requeuer import Requeuer
 from fluxqueue.queue.requeue.startup_monitor import StartupMonitor
 from fluxqueue.queue.requeue.time_limits import TimeLimits
+from fluxqueue.queue.tracking.composite_slots import keep_in_slots
 from fluxqueue.queue.tracking.tracker import Tracker
 
 __all__ = ["Controllers", "make_controllers"]
@@ -63,6 +64,7 @@ def make_controllers(context: LeaderContext, port_volume_pools: PortVolumePools)
     """Build them."""
     api, caches, ledger = context.api, context.caches, context.ledger
     trigger, recorder, config = context.trigger, context.recorder, context.config
+    keep_in_slots(caches.composite_trees, ledger)
     blockers = ReleaseBlockers()
     waiting = config.waiting_per_namespace.budget
     intake = IntakeController(api, caches, ledger, trigger, recorder, port_volume_pools, blockers, waiting)

@@ -298,7 +298,12 @@ SOURCES = (
         ReservationBook.subscribe,
         (FluxReservationWriter.book_changed, Maintenances.resync),
     ),
-    Source("words about idle work", IdleWork, IdleWork.subscribe, (FluxJobWriter.idle_changed,)),
+    Source(
+        "words about idle work",
+        IdleWork,
+        IdleWork.subscribe,
+        (FluxJobWriter.idle_changed, Scheduler.idle_changed),
+    ),
     Source("fair shares", PriorityKeeper, PriorityKeeper.subscribe, (FluxAccountWriter.shares_changed,)),
 )
 

@@ -46,6 +46,7 @@ from fluxqueue.queue.model.later_pods import LaterPods, later_pods
 from fluxqueue.queue.model.pods import age, controlling_job
 from fluxqueue.queue.model.records import UNREAD, NewWorkload, ReleaseMode, Workload
 from fluxqueue.queue.model.replacement_rules import ReplicaOwner, replica_owner_of
+from fluxqueue.queue.model.sources.composite_groups import COMPOSITE_POD_GROUPS
 from fluxqueue.queue.model.sources.gang_sources import GangSource
 from fluxqueue.queue.model.sources.registry import source_of_job, source_of_object, source_of_pod
 
@@ -58,6 +59,7 @@ __all__ = [
     "GatheredGroup",
     "GroupKey",
     "awaits_replaced_pods",
+    "first_pod_of",
     "gather",
     "gather_gang",
     "gather_jobset",
@@ -69,6 +71,7 @@ __all__ = [
     "jobset_of",
     "may_await_wanted_pods",
     "owner_of_group",
+    "uid_of_group",
 ]
 
 POD_GROUP = "PodGroup"
@@ -79,6 +82,7 @@ _JOBSET_GROUP = "jobset.x-k8s.io/"
 
 GROUP_UID = "group-"
 """Prefix of the uid of a group's workload. The uid of its first pod follows."""
+_OF_COMPOSITE = "."
 
 OVERDUE_S = 600.0
 """A group that is incomplete for this many seconds is reported as late, with an Event of its own."""
@@ -131,6 +135,10 @@ class GatheredGroup:
         Pods that are created only once others run; ``size`` counts them.
     domain
         Label of nodes that must have one value on all its nodes; empty: any nodes.
+    beside
+        Properties that its nodes must have, because a group that started before is there.
+    again_s
+        It is read again after so many seconds; 0: only after a change of its pods or objects.
     """
 
     members: tuple[Pod, ...]
@@ -142,11 +150,8 @@ class GatheredGroup:
     metadata: ObjectMeta | None = None
     later_pods: tuple[LaterPods, ...] = ()
     domain: str = ""
-
-    @property
-    def uid(self) -> str:
-        """Identity of the group for as long as it exists: that of its first pod, with a prefix."""
-        return f"{GROUP_UID}{self.members[0].metadata.uid}"
+    beside: tuple[str, ...] = ()
+    again_s: float = 0
 
     @property
     def generation(self) -> int:
@@ -180,6 +185,23 @@ def group_of(pod: Pod, job: Job | None = None) -> GroupKey | None:
     if meta.annotation(names.GANG_ANNOTATION) == "true" and (replicas := replica_owner_of(pod)) is not None:
         return GroupKey(replicas.namespace, replicas.name, replicas.kind)
     return None
+
+
+def uid_of_group(key: GroupKey, first: Pod) -> str:
+    """Return the identity of a group for as long as it exists: that of its first pod, with a prefix.
+    A pod may be the first of several composites in turn, as their parents come, so these are told apart.
+    """
+    uid = f"{GROUP_UID}{first.metadata.uid}"
+    if key.source != COMPOSITE_POD_GROUPS.name:
+        return uid
+    return f"{uid}{_OF_COMPOSITE}{zlib.crc32(key.name.encode()):08x}"
+
+
+def first_pod_of(uid: str) -> str:
+    """Return the uid of the pod that was the first of a group when that got its uid; other uids as they
+    are.
+    """
+    return uid.removeprefix(GROUP_UID).partition(_OF_COMPOSITE)[0]
 
 
 def owner_of_group(key: GroupKey) -> ReplicaOwner | None:

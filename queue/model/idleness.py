@@ -4,10 +4,14 @@ it.
 Only what answers show counts. The time between two answers is idle if both show that the work is not used and
 they are close to each other; else it is not counted. So a hole in the answers ends nothing, and makes the end
 later. One answer that shows use begins anew, and so do another allocation and another set of pods.
+
+That work of any priority may preempt it is stored (`RequeueState.unused`), so another leader need not begin
+anew. But it counts only for the leader whose answers show it (`Unused.seen_by`).
 """
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
@@ -15,15 +19,30 @@ from typing import Annotated, Literal
 
 import msgspec
 
-from fluxqueue.api.fluxjobs import IDLE_SINCE
+from fluxqueue.api.fluxjobs import IDLE_SINCE, State
 from fluxqueue.api.pods import Pod
 from fluxqueue.api.texts import time_text
-from fluxqueue.queue.model.records import FluxionJobId, Workload
+from fluxqueue.queue.model.consolidations import is_being_moved
+from fluxqueue.queue.model.records import Epoch, FluxionJobId, Workload
+from fluxqueue.queue.model.requeue_records import Unused
 
-__all__ = ["IdleRules", "Idleness", "PodName", "PrometheusRules", "ends_for_good", "is_idle", "not_idle"]
+__all__ = [
+    "IdleRules",
+    "Idleness",
+    "PodName",
+    "PrometheusRules",
+    "Run",
+    "ends_for_good",
+    "is_idle",
+    "is_unused",
+    "not_idle",
+    "waits_last",
+]
 
 PodName = tuple[str, str]
 """Namespace and name."""
+Run = tuple[FluxionJobId | None, frozenset[str]]
+"""The allocation of work, and the uids of its pods: another run begins anew."""
 
 
 class PrometheusRules(msgspec.Struct, frozen=True, rename="camel", kw_only=True, forbid_unknown_fields=True):
@@ -58,7 +77,8 @@ class IdleRules(msgspec.Struct, frozen=True, rename="camel", kw_only=True, forbi
     for_seconds
         For how long it is idle until it is told.
     then
-        ``notice`` only tells; ``end`` ends it ``graceSeconds`` after it was told.
+        ``notice`` only tells; ``graceSeconds`` after it was told ``end`` ends it, and with ``preemptible``
+        work of any priority may preempt it.
     grace_seconds
         For how long it may be idle after it was told.
     every_seconds
@@ -71,7 +91,7 @@ class IdleRules(msgspec.Struct, frozen=True, rename="camel", kw_only=True, forbi
     query: Annotated[str, msgspec.Meta(max_length=4096)] = ""
     below: float = 5.0
     for_seconds: Annotated[int, msgspec.Meta(ge=1)] = 3600
-    then: Literal["notice", "end"] = "notice"
+    then: Literal["notice", "end", "preemptible"] = "notice"
     grace_seconds: Annotated[int, msgspec.Meta(ge=1)] = 3600
     every_seconds: Annotated[int, msgspec.Meta(ge=1, le=3600)] = 60
     may_opt_out: bool = False
@@ -89,7 +109,7 @@ class Idleness:
     Attributes
     ----------
     run
-        Its allocation, and the uids of its pods: another run begins anew.
+        Which run of it.
     since, last
         Times of the first and the last of these answers.
     seen_s
@@ -97,10 +117,10 @@ class Idleness:
     told_s
         The same when it was told; None: it is not told yet.
     ends
-        True if it is ended when its grace is over.
+        True if it is ended, or may be preempted, when its grace is over.
     """
 
-    run: tuple[FluxionJobId | None, frozenset[str]]
+    run: Run
     since: datetime
     last: datetime
     seen_s: float = 0.0
@@ -132,12 +152,65 @@ class Idleness:
     def words(self, rules: IdleRules, now: datetime, *, last: bool = False) -> str:
         """Return what is said of it once it was told; with `last` in the sentence that it was ended."""
         words = f"{IDLE_SINCE} {time_text(self.since)} (use below {rules.below:g})"
-        ends = f"it is ended from {time_text(self.last + timedelta(seconds=self.left_s(rules)))} on, "
-        ends += "unless it is used before"
-        if (now - self.last).total_seconds() > rules.most_apart_s:
+        if is_known := self.is_known(rules, now):
+            at = time_text(self.last + timedelta(seconds=self.left_s(rules)))
+        else:
             words += f" until {time_text(self.last)}, and its use is not known since"
-            ends = "it is not ended while that is so"
-        return f"{words}; {ends}" if self.ends and not last else words
+        if not self.ends or last:
+            return words
+        if rules.then == "end":
+            ends = f"it is ended from {at} on, unless it is used before" if is_known else "it is not ended"
+        elif is_known:
+            begins = "" if self.is_over(rules) else f"from {at} on "
+            ends = f"{begins}work of any priority may preempt it, unless it is used before"
+        else:
+            ends = "it is not preempted for that"
+        return f"{words}; {ends}" if is_known else f"{words}; {ends} while that is so"
+
+    def is_known(self, rules: IdleRules, now: datetime) -> bool:
+        """True if an answer of a moment ago shows it."""
+        return (now - self.last).total_seconds() <= rules.most_apart_s
+
+    def stored(self, rules: IdleRules, now: datetime, epoch: Epoch) -> Unused | None:
+        """Return what is stored of it by a leader; None if it may not be preempted for that."""
+        if rules.then != "preemptible" or not self.is_over(rules):
+            return None
+        jobid, pods = self.run
+        return Unused(
+            jobid=jobid or 0,
+            pods=_hash(pods),
+            since=self.since,
+            seen_at=self.last,
+            seen_by=epoch if self.is_known(rules, now) else 0,
+        )
+
+    @classmethod
+    def restored(cls, unused: Unused | None, run: Run, rules: IdleRules) -> Idleness | None:
+        """Return what another leader stored of a run; None if nothing."""
+        jobid, pods = run
+        if (
+            rules.then != "preemptible"
+            or unused is None
+            or unused.jobid != jobid
+            or unused.pods != _hash(pods)
+        ):
+            return None
+        seen_s = float(rules.for_seconds + rules.grace_seconds)
+        return cls(run, unused.since, unused.seen_at, seen_s, float(rules.for_seconds), ends=True)
+
+
+def is_unused(workload: Workload, epoch: Epoch) -> bool:
+    """True if work of any priority may preempt running work, because a leader sees it as idle now."""
+    unused = workload.requeue_state.unused
+    return unused is not None and (unused.jobid, unused.seen_by) == (workload.jobid, epoch)
+
+
+def waits_last(workload: Workload) -> bool:
+    """True for work that waits behind all other, because it was idle when it was preempted:
+    what it was preempted for would lose its nodes to it at once. What is moved restarts at once.
+    """
+    was_idle = workload.state is State.PENDING and workload.requeue_state.unused is not None
+    return was_idle and not is_being_moved(workload)
 
 
 def is_idle(pods: Sequence[Pod], use: Mapping[PodName, float], below: float) -> bool | None:
@@ -165,3 +238,7 @@ def ends_for_good(kind: str, pods: Sequence[Pod]) -> bool:
 def not_idle(_workload: Workload) -> str:
     """Return what is said of idle work where nobody looks for it: nothing."""
     return ""
+
+
+def _hash(pods: frozenset[str]) -> str:
+    return hashlib.blake2s(" ".join(sorted(pods)).encode(), digest_size=8).hexdigest()

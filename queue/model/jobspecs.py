@@ -24,7 +24,8 @@ from typing import Any
 import orjson
 
 from fluxqueue.api.bounds import MAX_POD_SIZES, is_measured_in_bytes, too_many_pods
-from fluxqueue.api.graphnames import POD_SLOTS, is_device, is_volume, resource_type
+from fluxqueue.api.fluxqueues import Flavor
+from fluxqueue.api.graphnames import POD_SLOTS, is_device, is_volume, label_property, resource_type
 from fluxqueue.api.requests import InvalidRequest
 from fluxqueue.api.topology import ANYWHERE, TopologyRequest
 from fluxqueue.fluxion.messages import NodeShare
@@ -157,6 +158,8 @@ class PlacementRules:
         What the pods on a node share and take once, by Kubernetes resource name.
     one_node
         True if they all must run on one node.
+    flavors
+        Of which nodes they use one kind, in their order; empty: all alike.
     """
 
     constraint: Mapping[str, Any] | None = None
@@ -166,6 +169,7 @@ class PlacementRules:
     reservation: str = ""
     once: Mapping[str, int] = field(default_factory=dict)
     one_node: bool = False
+    flavors: Sequence[Flavor] = ()
 
 
 ANY_NODE = PlacementRules()
@@ -247,6 +251,15 @@ def _system(duration_s: int | None, placement: PlacementRules, topology: Topolog
         system["domains"] = rules
     if placement.reservation:
         system["reservation"] = placement.reservation
+    elif placement.flavors:
+        system["flavors"] = [
+            {
+                "name": each.name,
+                "wait": each.wait_seconds,
+                "labels": [label_property(*pair) for pair in sorted((each.node_selector or {}).items())],
+            }
+            for each in placement.flavors
+        ]
     return system
 
 

@@ -64,10 +64,14 @@ def preempt(
         moved=moved if moved is None or moved.first != workload.id else None,  # now it need not restart
     )
     until = f", with a grace until {_text(stop_at)}" if stop_at > now else ""
+    unused, then = victim.requeue_state.unused, returns.value
+    if unused is not None and unused.jobid == victim.jobid:
+        then = "it is requeued behind all other work" if returns is Return.WAITS else then
+        then = f"it was idle since {_text(unused.since)}, so {then}"
     return Eviction(
         workload=victim.id,
         reason=Reason.PREEMPTED,
-        message=f"{why}{until}: {returns.value}",
+        message=f"{why}{until}: {then}",
         requeue_state=state,
     )
 

@@ -28,6 +28,7 @@ __all__ = [
     "MOVED_FIRST",
     "ROOM_FIRST",
     "UNREAD",
+    "UNUSED_LAST",
     "Allocation",
     "Epoch",
     "FluxionJobId",
@@ -77,6 +78,8 @@ ROOM_FIRST = 1 << 56
 """Added to the priority of work for which other work is being moved."""
 MOVED_FIRST = 1 << 54
 """Added to the priority of work that was moved, until it restarts."""
+UNUSED_LAST = -(1 << 54)
+"""Added to the priority of work that was idle when it was preempted, until it restarts."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -181,6 +184,8 @@ class Workload(_Described):
     not in the tables, the leader computes it."""
     predicted_s: int | None = field(default=None, compare=False)
     """Predicted duration, below the stated one; not in the tables, the leader computes it."""
+    closed_flavors: int = field(default=0, compare=False)
+    """How many flavors of its request it may not use yet. Not in the tables, the leader computes it."""
 
     def ref_within(self, namespace: str) -> str:
         """How a message names it that people of a namespace read:
@@ -206,6 +211,7 @@ class Workload(_Described):
         added = self.added_priority
         for first in (GUARANTEED_FIRST, ROOM_FIRST, MOVED_FIRST):
             added -= first if added > first // 2 else 0
+        added -= UNUSED_LAST if added < UNUSED_LAST // 2 else 0
         return self.priority + added
 
     @property

@@ -11,7 +11,7 @@ from datetime import datetime
 
 import msgspec
 
-__all__ = ["NO_REQUEUE_STATE", "GivenBack", "MadeRoom", "Moved", "NodeRefusal", "RequeueState"]
+__all__ = ["NO_REQUEUE_STATE", "GivenBack", "MadeRoom", "Moved", "NodeRefusal", "RequeueState", "Unused"]
 
 
 class NodeRefusal(msgspec.Struct, frozen=True):
@@ -90,6 +90,28 @@ class MadeRoom(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
     real_lost_node_s: int | None = None
 
 
+class Unused(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
+    """Work that was idle for so long that work of any priority may preempt it (docs/idle.md).
+
+    Attributes
+    ----------
+    jobid
+        Its allocation.
+    pods
+        A hash of the uids of its pods: with others it is not idle any more.
+    since, seen_at
+        When it was first seen as idle, and when it last was before this was stored.
+    seen_by
+        Epoch of the leader that sees it as idle now; 0: its use is not known now.
+    """
+
+    jobid: int
+    pods: str
+    since: datetime
+    seen_at: datetime
+    seen_by: int = 0
+
+
 class RequeueState(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
     """Failures of a workload so far on which its next match depends.
 
@@ -132,6 +154,9 @@ class RequeueState(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True
         The last time that it was moved so that other work starts.
     room
         What was moved the last time so that it starts.
+    unused
+        Since when it is idle, if work of any priority may preempt it for that. While it waits, it was idle
+        when it was preempted, and waits behind all other work.
     """
 
     starts: int = 0
@@ -152,6 +177,7 @@ class RequeueState(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True
     given_back: GivenBack | None = None
     moved: Moved | None = None
     room: MadeRoom | None = None
+    unused: Unused | None = None
 
 
 NO_REQUEUE_STATE = RequeueState()

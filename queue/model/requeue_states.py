@@ -98,7 +98,9 @@ class OwnerRequeueStates:
             self._mark_taken(former.owner, former.submitted_at, _NOBODY)
         if not requeue_state.owner:
             return
-        passed = msgspec.structs.replace(requeue_state, submitted_at=None, stop_at=None, preempted_for=0)
+        passed = msgspec.structs.replace(
+            requeue_state, submitted_at=None, stop_at=None, preempted_for=0, unused=None
+        )
         known = self._of.pop(requeue_state.owner, None)
         if known is not None and at - known[1] <= REMEMBERED:
             passed = merge_requeue_states(known[0], passed)

@@ -7,6 +7,7 @@
 | Deployment, ReplicaSet | ``fluxqueue/min-pods`` on the pod template | any |
 | StatefulSet | the same | the highest ordinals |
 | worker group of a RayCluster | its ``minReplicas`` | any |
+| workers of an elastic PyTorchJob | its ``minReplicas`` | any but the first |
 
 The pods of Jobs end without being counted as failed, all others by the Eviction API. Their owners create as
 many again, which wait for room: so nothing is written to an owner, and all of them grow again by themselves.

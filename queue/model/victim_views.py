@@ -58,11 +58,16 @@ class BudgetShare:
 class Floor:
     """Of which owner a pod is that goes on with fewer pods, and with how few; of one with pods in several
     roles with how few in the role of this pod.
+
+    With ``stays`` the pod is one of these, and never ends without the others. With ``as_whole`` the owner is
+    stopped as a whole where a pod would have to end that is needed.
     """
 
     owner: ReplicaOwner
     least: int
     role: str = ""
+    stays: bool = False
+    as_whole: bool = False
 
     @property
     def key(self) -> tuple[ReplicaOwner, str]:

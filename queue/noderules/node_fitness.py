@@ -15,6 +15,7 @@ import orjson
 from fluxqueue.api.nodes import Node
 from fluxqueue.fluxion.graph.constraints import Constraint, InvalidConstraint, NodeSubject, read_constraint
 from fluxqueue.fluxion.graph.nodes import GraphNode, graph_node
+from fluxqueue.fluxion.match.flavors import InvalidFlavors, admitting_any, read_flavors
 
 __all__ = ["NodeFitness"]
 
@@ -58,6 +59,7 @@ class NodeFitness:
 
 def _constraint_of(jobspec: str) -> Constraint | None:
     try:
-        return read_constraint(orjson.loads(jobspec)["attributes"]["system"].get("constraints"))
-    except (orjson.JSONDecodeError, InvalidConstraint, KeyError, TypeError, AttributeError):
+        system = orjson.loads(jobspec)["attributes"]["system"]
+        return read_constraint(admitting_any(system.get("constraints"), read_flavors(system.get("flavors"))))
+    except (orjson.JSONDecodeError, InvalidConstraint, InvalidFlavors, KeyError, TypeError, AttributeError):
         return None  # such a request was never matched

@@ -14,6 +14,7 @@ from fluxqueue.api.requests import InvalidRequest, pod_requests, sum_requests
 from fluxqueue.queue.model.groups import group_of, group_of_workload
 from fluxqueue.queue.model.pods import owning_job_uid
 from fluxqueue.queue.model.records import SlotState, WorkloadId
+from fluxqueue.queue.model.sources.composite_groups import COMPOSITE_POD_GROUPS
 from fluxqueue.queue.recovery.findings import Difference, Finding
 from fluxqueue.queue.recovery.snapshot import FRESH, SchedulerState, SystemSnapshot
 
@@ -141,6 +142,7 @@ def _gated_pods(snapshot: SystemSnapshot) -> Iterator[Finding]:
     """Each pod with our gate is in the queue: by itself, with its Job or with its group."""
     rows = {workload.uid: workload for workload in snapshot.workloads}
     groups = {key for workload in snapshot.workloads if (key := group_of_workload(workload)) is not None}
+    with_composites = {key.namespace for key in groups if key.source == COMPOSITE_POD_GROUPS.name}
     free = _workloads_with_a_free_slot(snapshot)
     live, jobs = _live_jobids(snapshot), {job.metadata.uid for job in snapshot.jobs}
     for pod in snapshot.pods:
@@ -169,6 +171,8 @@ def _gated_pods(snapshot: SystemSnapshot) -> Iterator[Finding]:
             continue  # its Job is deleted, and garbage collection deletes the pod
         if meta.label(names.POD_GROUP_LABEL) is not None or group_of(pod) in groups:
             continue  # a member is in the queue as part of its group
+        if pod.spec.scheduling_group is not None and meta.namespace in with_composites:
+            continue  # of which PodGroups a composite consists is not in the snapshot
         yield Finding(
             Difference.UNKNOWN_OBJECT, _pod_ref(pod), f"{_pod_ref(pod)} is gated and is not in the queue"
         )

@@ -20,6 +20,10 @@ def _no_prediction(_workload: Workload) -> int | None:
     return None
 
 
+def _none_closed(_workload: Workload) -> int:
+    return 0
+
+
 class Backlogs:
     """Matchable workloads by queue.
 
@@ -29,6 +33,8 @@ class Backlogs:
         Source of the workloads. Each change of one is applied by the next `refreshing`.
     predicted
         Returns the predicted duration of a workload; None: there is none.
+    closed
+        Returns how many flavors a workload may not use yet.
 
     Attributes
     ----------
@@ -38,11 +44,17 @@ class Backlogs:
         Workloads to check next time.
     """
 
-    def __init__(self, ledger: Ledger, predicted: Predict = _no_prediction) -> None:
+    def __init__(
+        self,
+        ledger: Ledger,
+        predicted: Predict = _no_prediction,
+        closed: Callable[[Workload], int] = _none_closed,
+    ) -> None:
         self.by_queue: dict[str, Backlog] = {}
         self.changed: set[WorkloadId] = {workload.id for workload in ledger.all()}
         self._ledger = ledger
         self._predicted = predicted
+        self._closed = closed
         self._queue_of: dict[WorkloadId, str] = {}
 
     def __contains__(self, workload: WorkloadId) -> bool:
@@ -103,9 +115,11 @@ class Backlogs:
             ):
                 leaving.setdefault(former_queue, []).append(workload_id)
             if workload is not None and matchable:
-                predicted_s = self._predicted(workload)
+                predicted_s, closed = self._predicted(workload), self._closed(workload)
                 arriving.setdefault(workload.queue, []).append(
-                    replace(workload, predicted_s=predicted_s) if predicted_s else workload
+                    replace(workload, predicted_s=predicted_s, closed_flavors=closed)
+                    if predicted_s or closed
+                    else workload
                 )
         for queue, gone in leaving.items():
             self.by_queue[queue].remove_all(gone)

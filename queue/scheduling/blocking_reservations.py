@@ -12,6 +12,7 @@ from datetime import UTC, datetime
 from fluxqueue.api.fluxjobs import Reason
 from fluxqueue.fluxion.messages import JobMatchRequest, MatchVerdict
 from fluxqueue.queue.model.changes import ReasonChange
+from fluxqueue.queue.model.flavors import waits_since_s
 from fluxqueue.queue.model.records import FluxionJobId, Workload, WorkloadId
 from fluxqueue.queue.noderules.jobspec_rules import rules_in
 from fluxqueue.queue.scheduling.graph import GraphKeeper
@@ -111,7 +112,9 @@ class BlockingReservations:
             if (holder := self._ledger.get(workload_id)) is None
             or (holder.queue != workload.queue and holder.order_priority < workload.order_priority)
         }
-        request = JobMatchRequest(workload.jobspec, self._probe, duration_s=1)
+        request = JobMatchRequest(
+            workload.jobspec, self._probe, duration_s=1, waits_since=waits_since_s(workload)
+        )
         without = [held[workload_id].jobid for workload_id in yielding]
         (answer,) = (
             await self._graph.fluxion.trial([request], without=without, call=self._graph.call())

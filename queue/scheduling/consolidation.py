@@ -30,7 +30,7 @@ from msgspec import structs
 from fluxqueue.api.fluxjobs import State
 from fluxqueue.api.fluxqueues import Consolidation
 from fluxqueue.queue.model.changes import Eviction
-from fluxqueue.queue.model.consolidations import move, prediction, settled, under_way
+from fluxqueue.queue.model.consolidations import move, prediction, under_way
 from fluxqueue.queue.model.moldable import is_moldable
 from fluxqueue.queue.model.records import (
     Allocation,
@@ -40,6 +40,7 @@ from fluxqueue.queue.model.records import (
 )
 from fluxqueue.queue.model.requeue_records import GivenBack, MadeRoom, Moved
 from fluxqueue.queue.model.time_limits import is_over_time_limit
+from fluxqueue.queue.scheduling.consolidation_results import ConsolidationResults
 from fluxqueue.queue.scheduling.elastic_victims import ElasticVictims
 from fluxqueue.queue.scheduling.graph_jobs import DRAIN_S
 from fluxqueue.queue.scheduling.policies.backlog import Backlog, key_of
@@ -69,9 +70,6 @@ MOST_MOVED: Final = 100
 MOST_REMOVALS: Final = 8
 _AGAIN_S: Final = 10.0
 """Between two looks at all running work."""
-_SETTLES_S: Final = 5.0
-_SETTLED_WITHIN: Final = timedelta(minutes=10)
-"""So long it is looked every few seconds whether all has started; then only when there is a cycle anyway."""
 _NOTHING_WITHDRAWN: Final[Mapping[WorkloadId, str]] = {}
 
 Evict = Callable[
@@ -153,6 +151,7 @@ class Consolidator:
         self._trials = trials
         self._why_not = why_not
         self._shown = shown
+        self._results = ConsolidationResults(ledger, shown)
         self._failed: tuple[object, ...] = ()
         self._freed = False
         self._looked_at: datetime | None = None
@@ -166,7 +165,7 @@ class Consolidator:
         context: CycleContext,
     ) -> bool:
         """Move work if the first that waits starts then, and more is won than lost; return True if so."""
-        await self._settle()
+        self.retry_after_s = await self._results.settle()
         if not (rules := consolidating(disciplines)):
             return False
         first, now = self._first(backlogs, context), self._ledger.clock()
@@ -355,9 +354,9 @@ class Consolidator:
         if room.won_node_s <= room.lost_node_s:
             return False
         evictions = [
-            self._as_move(each, victims, first, room) for each in elastic.evictions(attempt, victims)
+            self._as_move(each, victims, first, room) for each in elastic.endings.evictions(attempt, victims)
         ]
-        given, alone = elastic.given_back(attempt, victims)
+        given, alone = elastic.endings.given_back(attempt, victims)
         log.info(
             "workload.consolidating",
             workload=first.id,
@@ -371,7 +370,9 @@ class Consolidator:
         await self._ledger.set_requeue_states({first.id: structs.replace(first.requeue_state, room=room)})
         await self._evict([*evictions, *alone], given, _NOTHING_WITHDRAWN)
         within_s = (stop_at - now).total_seconds() + 2 * DRAIN_S
-        self._why_not.made_room(first, elastic.in_words(first.namespace, victims), prediction(room), within_s)
+        self._why_not.made_room(
+            first, elastic.endings.in_words(first.namespace, victims), prediction(room), within_s
+        )
         return True
 
     def _as_move(self, eviction: Eviction, victims: Victims, first: Workload, room: MadeRoom) -> Eviction:
@@ -383,44 +384,3 @@ class Consolidator:
         lost = timedelta(seconds=priced.lost_node_s / nodes - DRAIN_S)
         moved = Moved(at=room.at, first=first.id, since=room.at - lost, nodes=nodes)
         return move(eviction, victim, first, moved, room)
-
-    async def _settle(self) -> None:
-        """Store what was won and lost in fact, once work has started and all that was moved for it has.
-
-        If nothing was moved after all, nothing is told of it.
-        """
-        states = {}
-        for first in self._ledger.got_room():
-            room, allocation = first.requeue_state.room, self._ledger.allocation(first.id)
-            if (
-                room is None
-                or room.real_won_node_s is not None
-                or first.state not in (State.ALLOCATED, State.RUNNING)
-                or allocation is None
-            ):
-                continue
-            restarted = self._restarts_for(first.id, room)
-            if first.state is State.ALLOCATED or restarted is None:
-                if self._ledger.clock() < room.at + _SETTLED_WITHIN:
-                    self.retry_after_s = _SETTLES_S
-                continue
-            in_vain = bool(room.moved) and not restarted
-            real = None if in_vain else settled(room, allocation.start, restarted)
-            states[first.id] = structs.replace(first.requeue_state, room=real)
-        await self._ledger.set_requeue_states(states)
-
-    def _restarts_for(
-        self, first: WorkloadId, room: MadeRoom
-    ) -> list[tuple[Moved, datetime, datetime | None]] | None:
-        """What was moved for a workload, when each restarted, and when it saved last before;
-        None if one has not restarted yet.
-        """
-        found: list[tuple[Moved, datetime, datetime | None]] = []
-        for each in self._ledger.moved():
-            moved, allocation = each.requeue_state.moved, self._ledger.allocation(each.id)
-            if moved is None or moved.first != first or moved.at != room.at:
-                continue
-            if each.state is not State.RUNNING or allocation is None or each.evicting:
-                return None
-            found.append((moved, allocation.start, self._shown.view(each, allocation).checkpoint))
-        return found

@@ -22,6 +22,7 @@ from fluxqueue.api.fluxjobs import State
 from fluxqueue.fluxion.messages import JobMatchRequest, MatchResult, MatchVerdict, NodeShare
 from fluxqueue.fluxion.rpc.failures import InternalError, InvalidCall
 from fluxqueue.queue.metrics import OBJECT_FAILURES
+from fluxqueue.queue.model.flavors import waits_since_s
 from fluxqueue.queue.model.given_back import given_ranks
 from fluxqueue.queue.model.job_sizes import PATIENCE, JobPods, may_grow_by, next_parallelism
 from fluxqueue.queue.model.moldable import duration_of_growth_s, is_moldable, started_pods, with_pods
@@ -221,7 +222,8 @@ class Growth:
             with_pods(workload.jobspec, 1),
             duration_of_growth_s(workload, allocation, now) or 0,
         )
-        return [JobMatchRequest(single, probe, duration_s=duration_s) for probe in probes]
+        since = waits_since_s(workload)
+        return [JobMatchRequest(single, probe, duration_s=duration_s, waits_since=since) for probe in probes]
 
     async def _trial(self, requests: Sequence[JobMatchRequest]) -> Sequence[MatchResult]:
         """Return the answers; none that is not granted has shares."""

@@ -21,7 +21,7 @@ from fluxqueue.queue.model.accounts import AccountTree
 from fluxqueue.queue.model.records import Workload
 from fluxqueue.queue.scheduling.limit_scopes import LimitScope, OverLimit, Partition, ScopeKey
 from fluxqueue.queue.scheduling.policies.backlog import Backlog
-from fluxqueue.queue.scheduling.policies.request_kinds import Column
+from fluxqueue.queue.scheduling.policies.growing_rows import Column
 
 __all__ = ["LimitStops", "parts_of", "rows_under"]
 

@@ -27,6 +27,7 @@ from fluxqueue.queue.scheduling.budget_keeper import BudgetKeeper
 from fluxqueue.queue.scheduling.cycle import Cycle
 from fluxqueue.queue.scheduling.deadlines import Deadlines
 from fluxqueue.queue.scheduling.estimates import StartEstimator
+from fluxqueue.queue.scheduling.flavor_waits import FlavorWaits
 from fluxqueue.queue.scheduling.graph import GraphKeeper
 from fluxqueue.queue.scheduling.growth import Growth
 from fluxqueue.queue.scheduling.guarantees import Guarantees, held_nodes, largest_of
@@ -97,7 +98,8 @@ class CyclePhases:
         self._around = around
         self._rules = rules = around.rules
         self._predictions = PredictedDurations(ledger)
-        self._backlogs = Backlogs(ledger, self._predictions.of)
+        self._flavors = FlavorWaits(ledger)
+        self._backlogs = Backlogs(ledger, self._predictions.of, self._flavors.closed)
         self._job_ids = JobIds(ledger)
         self._reservations = ReservationKeeper(ledger, graph, self._backlogs, self._job_ids, rules)
         self._planned_ends = PlannedEnds(ledger, graph)
@@ -108,7 +110,15 @@ class CyclePhases:
         self._deadlines = Deadlines(ledger, self._estimator.estimates)
         why_not = WhyNot(ledger)
         self._reasons = WaitReasons(
-            ledger, graph, self._backlogs, self._satisfiability, avoided, rules, self._deadlines, why_not
+            ledger,
+            graph,
+            self._backlogs,
+            self._satisfiability,
+            avoided,
+            rules,
+            self._deadlines,
+            why_not,
+            self._flavors,
         )
         self._preemptor = Preemptor(ledger, graph, evict, rules, why_not, around.victims)
         self._growth = Growth(ledger, graph, wakeup, around.sizes)
@@ -137,7 +147,8 @@ class CyclePhases:
         """
         await self._begin()
         cycle = Cycle(disciplines())
-        if changed := await self._predictions.begin_cycle(cycle.disciplines):
+        changed = await self._predictions.begin_cycle(cycle.disciplines) | self._flavors.begin_cycle()
+        if changed:
             self._backlogs.changed |= changed
             await self._refresh()
         self._reasons.begin_cycle(cycle)
@@ -158,13 +169,14 @@ class CyclePhases:
         """Return the starts of all reservations, in Unix seconds."""
         return [held.start for held in self._reservations.held.values()]
 
-    def next_reserved_time(self) -> float:
-        """Return when a time that is set aside for people, or the period of a budget, begins or ends next;
-        infinite if none does.
+    def next_change(self) -> float:
+        """Return when a time that is set aside for people, or the period of a budget, begins or ends next, or
+        a flavor opens to work that waits; infinite if none does.
         """
         return min(
             self._around.book.next_change() if self._around.book is not None else float("inf"),
             self.budgets.next_change,
+            self._flavors.next_opening,
         )
 
     async def _begin(self) -> None:

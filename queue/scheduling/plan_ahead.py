@@ -12,6 +12,7 @@ from collections.abc import Iterable, Sequence
 
 from fluxqueue.api.fluxqueues import Policy
 from fluxqueue.fluxion.messages import JobMatchRequest, MatchVerdict
+from fluxqueue.queue.model.flavors import waits_since_s
 from fluxqueue.queue.model.records import FluxionJobId, Workload, WorkloadId
 from fluxqueue.queue.scheduling.graph import GraphKeeper
 from fluxqueue.queue.scheduling.policies.disciplines import Discipline
@@ -47,6 +48,7 @@ class PlanAhead:
                 duration_s=workload.duration_s or 0,
                 policy=discipline.match_policy,
                 not_before=not_before,
+                waits_since=waits_since_s(workload),
             )
             for workload, jobid in zip(batch, ids, strict=True)
         ]

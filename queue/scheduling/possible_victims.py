@@ -1,5 +1,8 @@
 """Which running work may be preempted by the rules of its queue, and what would be lost by it.
 
+Idle work comes before all other, whatever its priority, if an administrator wants that
+(`fluxqueue.queue.model.idleness`).
+
 A queue may grant its work a minimum run time. What is lost is what the work did since its start, or since the
 last checkpoint that it told of. A checkpoint in the future counts as now.
 """
@@ -12,11 +15,12 @@ from typing import Protocol
 
 from fluxqueue.api.fluxjobs import State
 from fluxqueue.queue.model.changes import Eviction
+from fluxqueue.queue.model.idleness import is_unused
 from fluxqueue.queue.model.preemption_notices import preempt
-from fluxqueue.queue.model.records import Allocation, Workload, WorkloadId
+from fluxqueue.queue.model.records import UNUSED_LAST, Allocation, Epoch, Workload, WorkloadId
 from fluxqueue.queue.model.victim_views import NO_VICTIM, STARTING, BudgetShare, Floor, VictimView
 from fluxqueue.queue.scheduling.policies.disciplines import Discipline
-from fluxqueue.queue.scheduling.policies.victims import PreemptionCandidate
+from fluxqueue.queue.scheduling.policies.victims import PreemptionCandidate, is_below
 
 __all__ = ["OnlyJobs", "PossibleVictims", "ShownVictims"]
 
@@ -73,6 +77,8 @@ class PossibleVictims:
         By queue.
     shown
         What the cluster shows.
+    epoch
+        Of the leader: what it sees as idle work of any priority may preempt. None: nothing.
 
     Attributes
     ----------
@@ -81,7 +87,14 @@ class PossibleVictims:
         allow more; None if neither.
     """
 
-    def __init__(self, now: datetime, disciplines: Mapping[str, Discipline], shown: ShownVictims) -> None:
+    def __init__(
+        self,
+        now: datetime,
+        disciplines: Mapping[str, Discipline],
+        shown: ShownVictims,
+        epoch: Epoch | None = None,
+    ) -> None:
+        self._epoch = epoch
         self.wait_s: float | None = None
         self._now = now
         self._disciplines = disciplines
@@ -104,6 +117,13 @@ class PossibleVictims:
             seconds=self._disciplines[workload.queue].preemption_rules.min_run_seconds
         )
 
+    def is_below(self, workload: Workload, first: Workload) -> bool:
+        """True if running work has a lower priority than work that waits, or is idle."""
+        return self._is_unused(workload) or is_below(workload, first)
+
+    def _is_unused(self, workload: Workload) -> bool:
+        return self._epoch is not None and is_unused(workload, self._epoch)
+
     def obstacle(self, workload: Workload, allocation: Allocation) -> str:
         """Return why a workload may not be preempted, as the cluster shows it, in words that follow its name;
         empty if it may.
@@ -125,7 +145,7 @@ class PossibleVictims:
         nodes = allocation.open_nodes
         return PreemptionCandidate(
             workload.id,
-            workload.priority,
+            UNUSED_LAST if self._is_unused(workload) else workload.priority,
             allocation.start,
             lost_s * len(nodes),
             view.returns.sure,
@@ -179,7 +199,11 @@ class PossibleVictims:
 
     def stop_at(self, victim: Workload) -> datetime:
         """Return until when a victim may go on that is chosen now."""
-        return self._now + timedelta(seconds=self._disciplines[victim.queue].preemption_rules.grace_seconds)
+        return self._now + timedelta(seconds=self.grace_s(victim))
+
+    def grace_s(self, victim: Workload) -> int:
+        """Return for how many seconds a victim may go on that is chosen now."""
+        return self._disciplines[victim.queue].preemption_rules.grace_seconds
 
     def _look_again(self, after_s: float) -> None:
         self.wait_s = after_s if self.wait_s is None else min(self.wait_s, after_s)

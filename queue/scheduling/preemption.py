@@ -3,7 +3,8 @@ preemption.
 
 At the end of a cycle the preemptor checks the first pending workloads in order, over all such queues. If one
 of them could start now without some running work of lower priority, that work is evicted
-(`fluxqueue.queue.requeue.requeuer`). A victim keeps its submit time, and its reason names the work it was
+(`fluxqueue.queue.requeue.requeuer`). So is work that is idle, of any priority, where an administrator wants
+that (`fluxqueue.queue.model.idleness`). A victim keeps its submit time, and its reason names the work it was
 evicted for. Work of every kind of the queues that take part can be a victim, but never a part of anything,
 and nothing of which a PodDisruptionBudget forbids it now
 (`fluxqueue.queue.scheduling.policies.disruption_budgets`). What nobody would create again is taken only where
@@ -34,7 +35,7 @@ does not end preemption for all.
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import islice
 
 import structlog
@@ -43,13 +44,15 @@ from fluxqueue.api.fluxjobs import State
 from fluxqueue.api.fluxqueues import Preemption
 from fluxqueue.queue.model.changes import Eviction
 from fluxqueue.queue.model.consolidations import is_being_moved
+from fluxqueue.queue.model.idleness import is_unused, waits_last
 from fluxqueue.queue.model.preemption_notices import given_back_left_s, stopping_left_s
 from fluxqueue.queue.model.records import Allocation, Workload, WorkloadId
 from fluxqueue.queue.model.requeue_records import GivenBack
 from fluxqueue.queue.model.time_limits import is_over_time_limit
 from fluxqueue.queue.model.victim_views import STARTING
 from fluxqueue.queue.scheduling.consolidation import Consolidator, consolidating
-from fluxqueue.queue.scheduling.elastic_victims import ElasticVictims, lost_in_words
+from fluxqueue.queue.scheduling.elastic_endings import lost_in_words
+from fluxqueue.queue.scheduling.elastic_victims import ElasticVictims
 from fluxqueue.queue.scheduling.graph import GraphKeeper
 from fluxqueue.queue.scheduling.guarantees import NO_GUARANTEES, Guarantees, held_nodes
 from fluxqueue.queue.scheduling.match_rules import MatchRules
@@ -217,7 +220,8 @@ class Preemptor:
             grounds = (
                 self._grounds(first, taking_part, guarantees) if known and victim.queue in taking_part else []
             )
-            return any(guaranteed_to or is_below(victim, first) for guaranteed_to in grounds)
+            below = is_unused(victim, self._ledger.epoch) or is_below(victim, first)
+            return any(guaranteed_to or below for guaranteed_to in grounds)
 
         def attempts(first: Workload) -> list[Attempt]:
             ahead = work_before(backlogs.values(), first, context.unsatisfiable, _MOST_AHEAD)
@@ -262,7 +266,7 @@ class Preemptor:
         standing: Standing,
         context: CycleContext,
     ) -> bool:
-        victims_of = PossibleVictims(self._ledger.clock(), disciplines, self._shown)
+        victims_of = PossibleVictims(self._ledger.clock(), disciplines, self._shown, self._ledger.epoch)
         elastic = ElasticVictims(self._ledger, self._shown, victims_of, abandoned)
         who = _Rules(disciplines, taking_part, victims_of, elastic, standing.guarantees, abandoned)
         return await self._preempt_for_first(backlogs, who, standing, context)
@@ -283,7 +287,7 @@ class Preemptor:
                 attempt = Attempt(
                     workload,
                     ahead,
-                    elastic.ending(could_be.wholes),
+                    elastic.work.ending(could_be.wholes),
                     disciplines[workload.queue].limits,
                     context.quotas.accounts.limiting(workload.account),
                     guaranteed_to,
@@ -368,7 +372,9 @@ class Preemptor:
                     continue
                 if queue not in who.taking_part and not workload.comes_first:
                     break
-                kind = workload.shape, workload.account, workload.namespace, workload.priority
+                if closed := waiting.closed_flavors:
+                    workload = replace(workload, closed_flavors=closed)
+                kind = workload.shape, workload.account, workload.namespace, workload.priority, closed
                 if kind not in kinds:
                     kinds.add(kind)
                     heads.append(workload)
@@ -388,9 +394,9 @@ class Preemptor:
     @staticmethod
     def _grounds(workload: Workload, taking_part: Collection[str], guarantees: Guarantees) -> list[str]:
         """Why work may be preempted for a workload: because of its priority (empty),
-        or because this account has a guarantee.
+        or because this account has a guarantee. Nothing is for work that waits behind all other.
         """
-        grounds = [""] if workload.queue in taking_part else []
+        grounds = [""] if workload.queue in taking_part and not waits_last(workload) else []
         covering = guarantees.covering(workload) if workload.comes_first else ""
         return [*grounds, covering] if covering else grounds
 
@@ -400,14 +406,14 @@ class Preemptor:
         """
         running: dict[WorkloadId, tuple[Workload, Allocation]] = {}
         spared: dict[WorkloadId, str] = {}
-        for victim, allocation in who.elastic.live():
+        for victim, allocation in who.elastic.work.live():
             if allocation.remnant:
                 continue
             if why := self._obstacle(victim, allocation, workload, who, guaranteed_to):
                 spared[victim.id] = why
             else:
                 running[victim.id] = victim, allocation
-        candidates = preemption_order(who.elastic.with_further(*each) for each in running.values())
+        candidates = preemption_order(who.elastic.work.with_further(*each) for each in running.values())
         if who.guarantees.any:
             holdings = list(held_nodes(running[each.workload] for each in candidates))
             losing = set(who.guarantees.losing(workload, holdings, reclaim=bool(guaranteed_to)))
@@ -426,7 +432,7 @@ class Preemptor:
             spared |= dict.fromkeys(
                 {each.workload for each in candidates} - {each.workload for each in allowed}, _BUDGET
             )
-        for each in who.elastic.ending(allowed):
+        for each in who.elastic.work.ending(allowed):
             spared.pop(each, None)  # a further pod of a Job, which ends with it
         return _Candidates(who.elastic.elastic(candidates, allowed), allowed, spared)
 
@@ -438,7 +444,7 @@ class Preemptor:
         """
         if victim.queue not in who.taking_part:
             return _NO_PREEMPTION
-        if not guaranteed_to and not is_below(victim, workload):
+        if not guaranteed_to and not who.victims_of.is_below(victim, workload):
             return _priority_in_words(victim, workload)
         if victim.state not in (State.ALLOCATED, State.RUNNING) or is_over_time_limit(victim):
             return _STOPPING  # it ends anyway
@@ -482,7 +488,7 @@ class Preemptor:
         if await self._trials.nodes(attempt, NOTHING_GONE, standing):
             return await self._withdraw(who.abandoned)
         first, elastic = attempt.workload, who.elastic
-        given, evictions = elastic.given_back(attempt, victims)
+        given, evictions = elastic.endings.given_back(attempt, victims)
         log.info(
             "workload.preempting",
             workload=first.id,
@@ -493,11 +499,14 @@ class Preemptor:
             smaller=list(given),
         )
         await self._evict(
-            [*evictions, *elastic.evictions(attempt, victims)], given, reasons_of(who.abandoned)
+            [*evictions, *elastic.endings.evictions(attempt, victims)], given, reasons_of(who.abandoned)
         )
         self._withdrawals.note_helped(attempt)
         self._why_not.made_room(
-            first, elastic.in_words(first.namespace, victims), lost_in_words(victims), self._under_way_s()
+            first,
+            elastic.endings.in_words(first.namespace, victims),
+            lost_in_words(victims),
+            self._under_way_s(),
         )
         return True
 

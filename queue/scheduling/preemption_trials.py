@@ -16,6 +16,7 @@ from dataclasses import dataclass, field
 from fluxqueue.api.fluxqueues import QueueLimits
 from fluxqueue.fluxion.messages import JobMatchRequest, MatchResult, MatchVerdict
 from fluxqueue.queue.model.accounts import Account
+from fluxqueue.queue.model.flavors import waits_since_s
 from fluxqueue.queue.model.records import Allocation, FluxionJobId, Workload, WorkloadId
 from fluxqueue.queue.scheduling.graph import GraphKeeper
 from fluxqueue.queue.scheduling.guarantees import Guarantees
@@ -48,7 +49,7 @@ class Attempt:
     def key(self) -> tuple[object, ...]:
         """Equal for attempts with the same outcome, as long as nothing is freed."""
         return (
-            tuple((each.id, each.shape) for each in (self.workload, *self.ahead)),
+            tuple((each.id, each.shape, each.closed_flavors) for each in (self.workload, *self.ahead)),
             self.candidates,
             self.limits,
             self.accounts,
@@ -88,11 +89,14 @@ class Gone:
     moved
         Work of these allocations that has to start elsewhere then, in order. It still counts against limits,
         there on its new nodes.
+    within_s
+        How long it may take until all is gone. The work starts only then, so it has to fit for longer.
     """
 
     allocations: Sequence[Allocation] = ()
     parts: Sequence[tuple[Workload, Allocation, Collection[int]]] = ()
     moved: Sequence[Workload] = ()
+    within_s: int = 0
 
 
 NOTHING_GONE = Gone()
@@ -157,8 +161,9 @@ class PreemptionTrials:
                 jobspecs[each.id],
                 probe,
                 reserve=each.id in reservations and each is not attempt.workload,
-                duration_s=each.duration_s or 0,
+                duration_s=_duration_s(each, victims.within_s if each is attempt.workload else 0),
                 policy=standing.policies.get(each.queue, ""),
+                waits_since=waits_since_s(each),
             )
             for each, probe in zip(tried, await self._probes_for(len(tried)), strict=True)
         ]
@@ -230,6 +235,11 @@ class PreemptionTrials:
         if (missing := count - len(self._probes)) > 0:
             self._probes += await self._ledger.next_jobids(missing)
         return self._probes[:count]
+
+
+def _duration_s(workload: Workload, later_s: int) -> int:
+    """Return for how long work that starts later has its nodes from now on; 0: without end."""
+    return workload.duration_s + later_s if workload.duration_s else 0
 
 
 def _within_limits(

@@ -19,6 +19,7 @@ from time import thread_time
 
 from fluxqueue.fluxion.messages import CallContext, JobMatchRequest, MatchBatch, MatchResult, MatchVerdict
 from fluxqueue.fluxion.rpc.interface import Fluxion
+from fluxqueue.queue.model.flavors import waits_since_s
 from fluxqueue.queue.model.moldable import min_pods_in
 from fluxqueue.queue.model.records import GUARANTEED_FIRST, FluxionJobId, Workload, WorkloadId
 from fluxqueue.queue.scheduling.match_rules import MatchRules, NoMatchRules
@@ -310,6 +311,7 @@ class RoundDriver:
                     policy=self.match_policies.get(workload.queue, ""),
                     latest_nodes=workload.queue in self.latest_nodes,
                     min_slots=min_pods_in(workload.jobspec),
+                    waits_since=waits_since_s(workload),
                 )
                 for workload, nodes in zip(step.workloads, excluded, strict=True)
             ]
@@ -336,6 +338,7 @@ class RoundDriver:
                     policy=self.match_policies.get(workload.queue, ""),
                     latest_nodes=workload.queue in self.latest_nodes,
                     min_slots=0 if predicted else min_pods_in(workload.jobspec),
+                    waits_since=waits_since_s(workload),
                 )
             )
         return requests

@@ -22,6 +22,7 @@ from fluxqueue.api.storage import CSINode
 from fluxqueue.fluxion.errors import FluxionError
 from fluxqueue.kube.object_cache import Change
 from fluxqueue.queue.metrics import CYCLE_SECONDS, CYCLES, FLUXION_UP
+from fluxqueue.queue.model.records import WorkloadId
 from fluxqueue.queue.scheduling.graph import GraphKeeper, GraphLost
 from fluxqueue.queue.scheduling.node_shapes import NodeShapes
 from fluxqueue.queue.scheduling.phases import CyclePhases
@@ -154,10 +155,10 @@ class Scheduler:
         """Request a cycle for the next planned event: a reservation begins,
         or an allocation should have ended.
         """
-        starts, reserved_time = self._phases.reserved_starts(), self._phases.next_reserved_time()
+        starts, change = self._phases.reserved_starts(), self._phases.next_change()
         now = self._ledger.wall()
-        if reserved_time < float("inf"):
-            self.soon(min(max(reserved_time - now.timestamp(), 0), _FURTHEST_S) + SOON_S)
+        if change < float("inf"):
+            self.soon(min(max(change - now.timestamp(), 0), _FURTHEST_S) + SOON_S)
         if not starts:
             return
         recent = now - timedelta(seconds=1)
@@ -176,6 +177,10 @@ class Scheduler:
 
     def node_changed(self, _change: Change[Node] | Change[CSINode]) -> None:
         """Request a cycle: work may fit now."""
+        self.soon()
+
+    def idle_changed(self, _workload_id: WorkloadId) -> None:
+        """Request a cycle: idle work may be preempted now."""
         self.soon()
 
     def size_missed(self) -> None:

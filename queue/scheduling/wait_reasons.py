@@ -23,6 +23,7 @@ from fluxqueue.queue.scheduling.blocking_reservations import BlockingReservation
 from fluxqueue.queue.scheduling.budgets import USED_UP
 from fluxqueue.queue.scheduling.cycle import Cycle
 from fluxqueue.queue.scheduling.deadlines import Deadlines
+from fluxqueue.queue.scheduling.flavor_waits import FlavorWaits
 from fluxqueue.queue.scheduling.graph import GraphKeeper
 from fluxqueue.queue.scheduling.match_rules import MatchRules
 from fluxqueue.queue.scheduling.outages import Outages
@@ -60,7 +61,7 @@ class WaitReasons:
     ----------
     ledger, graph, backlogs
         The workloads, the matcher, and who waits in which queue.
-    satisfiability, avoided, rules, deadlines, why_not
+    satisfiability, avoided, rules, deadlines, why_not, flavors
         Sources of reasons.
     """
 
@@ -74,6 +75,7 @@ class WaitReasons:
         rules: MatchRules,
         deadlines: Deadlines,
         why_not: WhyNot,
+        flavors: FlavorWaits,
     ) -> None:
         self._ledger = ledger
         self._backlogs = backlogs
@@ -82,6 +84,7 @@ class WaitReasons:
         self._rules = rules
         self._deadlines = deadlines
         self._why_not = why_not
+        self._flavors = flavors
         self._blocking = BlockingReservations(ledger, graph)
         self._unsatisfiable = UnsatisfiableReasons(ledger, graph, satisfiability)
         self._outages = Outages(ledger, graph)
@@ -127,7 +130,8 @@ class WaitReasons:
                 NO_PRESENT_NODE
             ):
                 self._never.add(workload_id)
-            if workload.reason is Reason.NONE or self._deadlines.names_another(workload):
+            outdated = self._deadlines.names_another(workload) or self._flavors.is_outdated(workload)
+            if workload.reason is Reason.NONE or outdated:
                 self._unexplained.add(workload_id)
             elif workload.reason in LIMIT_REASONS:
                 self._limited.add(workload_id)
@@ -197,7 +201,8 @@ class WaitReasons:
         later = await self._satisfiability.check_growth(workloads)
         changes = self._unsatisfiable.refine(changes, self._provisions)
         changes = await self._outages.refine(changes, held)
-        changes = self._why_not.refine(self._deadlines.refine(self._avoided.refine(changes)))
+        changes = self._flavors.refine(self._avoided.refine(changes))
+        changes = self._why_not.refine(self._deadlines.refine(changes))
         await self._ledger.set_reasons(
             [each for each in changes if each.workload not in later and not self._is_known_preempted(each)]
         )

@@ -171,11 +171,17 @@ class Withdrawals:
         now = self._ledger.clock()
         stops = [row.requeue_state.stop_at or now for row, _ in told]
         stops += [given.stop_at for row, _, _ in parts if (given := row.requeue_state.given_back) is not None]
-        by_then = self._ledger.wall() + max(max(stops, default=now) - now, _NO_TIME) + _DRAIN
+        left = max(max(stops, default=now) - now, _NO_TIME) + _DRAIN
+        by_then = self._ledger.wall() + left
         planned = islice(self._ledger.planned_to_end(by_then), _MOST_PLANNED)
         whole = {its.jobid: its for _, its in (*told, *planned)}
         moved = sorted((row for row, _ in told if is_being_moved(row)), key=key_of)
-        return Gone([*whole.values()], [part for part in parts if part[1].jobid not in whole], moved)
+        return Gone(
+            [*whole.values()],
+            [part for part in parts if part[1].jobid not in whole],
+            moved,
+            int(left.total_seconds()),
+        )
 
 
 def reasons_of(abandoned: Mapping[WorkloadId, Abandoned]) -> dict[WorkloadId, str]:

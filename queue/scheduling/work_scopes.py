@@ -26,7 +26,7 @@ from fluxqueue.queue.scheduling.limit_scopes import (
 )
 from fluxqueue.queue.scheduling.limit_stops import parts_of
 from fluxqueue.queue.scheduling.policies.backlog import Backlog
-from fluxqueue.queue.scheduling.policies.request_kinds import Column
+from fluxqueue.queue.scheduling.policies.growing_rows import Column
 
 __all__ = ["RowGroups", "WorkScopes"]
 

@@ -9,7 +9,7 @@ does. Work without an end keeps its nodes for ever. Work that could only start a
 from __future__ import annotations
 
 import heapq
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from itertools import count
@@ -20,6 +20,7 @@ from fluxqueue.api.fluxjobs import Reason
 from fluxqueue.api.fluxqueues import AtLimit, Policy
 from fluxqueue.fluxion.messages import CallContext, MatchResult, NodeShare, RestoredJob
 from fluxqueue.fluxion.rpc.inprocess import LocalFluxion
+from fluxqueue.queue.model.flavors import closed_flavors
 from fluxqueue.queue.model.records import GUARANTEED_FIRST, Allocation, FluxionJobId, Workload, WorkloadId
 from fluxqueue.queue.scheduling.guarantees import Guarantees, largest_of
 from fluxqueue.queue.scheduling.limits import Quotas
@@ -115,6 +116,14 @@ class _Run:
         self._first: frozenset[WorkloadId] = frozenset()
         self._edges = {edge for each in snapshot.reservations for time in each.times for edge in time}
         self._waiting = {workload.id: workload for workload in snapshot.pending}
+        at = datetime.fromtimestamp(self._now, UTC)
+        self._openings = [
+            (int(opening.timestamp()), workload.id)
+            for workload in snapshot.pending
+            for _, opening in closed_flavors(workload, at)
+        ]
+        self._openings.sort(reverse=True)
+        self._open_flavors([workload.id for workload in snapshot.pending])
         self._starts: dict[WorkloadId, int | None] = {workload.id: None for workload in snapshot.pending}
         self._reasons: dict[WorkloadId, str] = {}
         self._waits: dict[WorkloadId, str] = {}
@@ -143,6 +152,7 @@ class _Run:
             ]
             times += [self._ends[0][0]] if self._ends else []
             times += [edge for edge in self._edges if edge > self._now]
+            times += [at for at, _ in self._openings[-1:]]
             starts = self._next_period()
             times += starts
             if not times or not any(len(backlog) for backlog in self._lines.values()):
@@ -163,7 +173,19 @@ class _Run:
             self._all_begun = self._budgets.all_begun(self._now)
         return [start] if start is not None and (self._periods_left > 0 or start <= self._all_begun) else []
 
+    def _open_flavors(self, workloads: Iterable[WorkloadId]) -> None:
+        """Let work use the flavors for which it has waited for long enough."""
+        at = datetime.fromtimestamp(self._now, UTC)
+        for workload in (self._waiting[each] for each in workloads):
+            closed, backlog = len(closed_flavors(workload, at)), self._lines[workload.queue]
+            if (row := backlog.position(workload.id)) is not None and closed != backlog[row].closed_flavors:
+                backlog.update([replace(backlog[row], closed_flavors=closed)])
+
     async def _end_due(self) -> None:
+        opened = []
+        while self._openings and self._openings[-1][0] <= self._now:
+            opened.append(self._openings.pop()[1])
+        self._open_flavors(opened)
         ended = []
         while self._ends and self._ends[0][0] <= self._now:
             ended.append(heapq.heappop(self._ends)[1])

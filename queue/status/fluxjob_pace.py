@@ -1,13 +1,15 @@
 """How long the statuses of FluxJobs wait, so that states that pass quickly are not written.
 
-Work that starts soon costs one write: its FluxJob is created with the status that it has by then. In a burst,
-starts come first: FluxJobs of work that has started wait for them. While many workloads start and end, each
-waits longer for the next state, and fewer estimates are shown.
+Work that starts soon costs one write: its FluxJob is created with the status that it has by then. In a burst
+of a namespace, starts come first: FluxJobs of its work that has started wait for them, and those of other
+namespaces do not. While many workloads start and end, each waits longer for the next state, and fewer
+estimates are shown.
 """
 
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Callable
 from datetime import datetime
 
@@ -32,9 +34,11 @@ and more writes would slow them further. Work that runs waits as long then: shor
 _CREATED_BUSY_S = 20.0
 """The same for work that has no FluxJob yet: if it is created once the work runs,
 it costs one write instead of two."""
-_STARTED_BUSY_S = 1.0
-"""How long work that has started waits for its FluxJob, again and again,
-while more than `_STARTING` pods start: starts come first."""
+_STARTED_BUSY_S = 60.0
+"""How long work that has started has no FluxJob while more than `_STARTING` pods of its namespace start:
+starts come first."""
+_ASKED_AGAIN_S = 1.0, 5.0
+"""Whether they still do is asked after a quarter of the time since the submission, within these bounds."""
 _BUSY = 50
 _STARTING = 20
 _MESSAGE_S = 2.0
@@ -68,7 +72,8 @@ class FluxJobPace:
         self._waiting = waiting
         self._starting: dict[WorkloadId, Workload] = {}
         """Work that has nodes and does not run yet, in the order in which it got them."""
-        self._pods_starting = 0
+        self._pods_starting: Counter[str] = Counter()
+        """Of this work, by namespace."""
         self._running: set[WorkloadId] = set()
         self._counted = 0.0
         self._counted_at: datetime | None = None
@@ -91,7 +96,7 @@ class FluxJobPace:
             self._forget(workload_id)
         elif workload_id not in self._starting and self._starts_soon(workload):
             self._starting[workload_id] = workload
-            self._pods_starting += workload.pods
+            self._pods_starting[workload.namespace] += workload.pods
         runs = workload is not None and workload.state is State.RUNNING
         if runs != (workload_id in self._running):
             self._running ^= {workload_id}
@@ -123,7 +128,7 @@ class FluxJobPace:
                 return _PASSING_S
             return _PASSING_BUSY_S if exists else _CREATED_BUSY_S
         if workload.state is State.RUNNING and not exists:
-            return _STARTED_BUSY_S if self._starts_first else SETTLED_S
+            return _ASKED_AGAIN_S[0] if self._starts_first(workload.namespace) else SETTLED_S
         return _PASSING_BUSY_S if exists and self.hurried else SETTLED_S
 
     def too_early_to_create_s(self, workload: Workload) -> float:
@@ -131,8 +136,11 @@ class FluxJobPace:
         so that it has no FluxJob yet; 0 if it is time.
         """
         if workload.state is State.RUNNING:
-            waits = self._starts_first and self._left_s(workload.submitted_at, _CREATED_BUSY_S) > 0
-            return _STARTED_BUSY_S if waits else 0.0
+            if not self._starts_first(workload.namespace):
+                return 0.0
+            left_s = self._left_s(workload.submitted_at, _STARTED_BUSY_S)
+            least_s, most_s = _ASKED_AGAIN_S
+            return min(left_s, most_s, max(least_s, (_STARTED_BUSY_S - left_s) / 4))
         undecided = workload.state is State.PENDING and workload.reason is Reason.NONE
         if undecided or workload.state is State.ALLOCATED:
             return self._left_s(workload.submitted_at, self.delay_s(workload, exists=False))
@@ -154,12 +162,11 @@ class FluxJobPace:
         age_s = (self._ledger.clock() - since).total_seconds()
         return max(patience_s - age_s, 0.0) if age_s >= 0 else 0.0
 
-    @property
-    def _starts_first(self) -> bool:
-        """True while many pods start. Work that does not start for long delays nothing else."""
+    def _starts_first(self, namespace: str) -> bool:
+        """True while many pods of a namespace start. Work that does not start for long delays no other."""
         while self._starting and not self._starts_soon(oldest := next(iter(self._starting.values()))):
             self._forget(oldest.id)
-        return self._pods_starting > _STARTING
+        return self._pods_starting[namespace] > _STARTING
 
     def _starts_soon(self, workload: Workload) -> bool:
         return (
@@ -169,7 +176,9 @@ class FluxJobPace:
 
     def _forget(self, workload_id: WorkloadId) -> None:
         if (workload := self._starting.pop(workload_id, None)) is not None:
-            self._pods_starting -= workload.pods
+            self._pods_starting[workload.namespace] -= workload.pods
+            if not self._pods_starting[workload.namespace]:
+                del self._pods_starting[workload.namespace]
 
     def _changes(self) -> float:
         """Return how many workloads started and ended lately, each counted the less the longer ago it was."""

@@ -85,14 +85,25 @@ def _starting(queue: FluxQueue, nodes: Sequence[Node]) -> ObjectCondition:
         return ObjectCondition(
             type="Starting", status="False", reason="Held", message="work waits until spec.state is open"
         )
-    if selector and not any(_has(node.metadata.labels or {}, selector) for node in nodes):
-        labels = ", ".join(f"{key}={value}" for key, value in sorted(selector.items()))
+    if selector and not _any_has(nodes, selector):
         message = (
-            f"no node has the labels {labels}: nothing can start; correct spec.nodeSelector or label nodes"
+            f"no node has the labels {_in_words(selector)}: nothing can start; "
+            "correct spec.nodeSelector or label nodes"
         )
         return ObjectCondition(type="Starting", status="False", reason="NoNodes", message=message)
+    flavors = queue.spec.flavors or []
+    empty = [each for each in flavors if not _any_has(nodes, {**(each.node_selector or {}), **selector})]
+    if not empty:
+        return ObjectCondition(
+            type="Starting", status="True", reason="Open", message="work is started when it fits"
+        )
+    named = "; ".join(f"{each.name} ({_in_words(each.node_selector or {})})" for each in empty)
+    if len(empty) == len(flavors):
+        message = f"no node has the labels of any flavor: {named}; correct spec.flavors or label nodes"
+        return ObjectCondition(type="Starting", status="False", reason="NoNodes", message=message)
+    message = f"no node has the labels of {named}: correct spec.flavors or label nodes"
     return ObjectCondition(
-        type="Starting", status="True", reason="Open", message="work is started when it fits"
+        type="Starting", status="True", reason="Open", message=f"work is started when it fits; {message}"
     )
 
 
@@ -109,5 +120,9 @@ def _in_force(queue: FluxQueue) -> ObjectCondition:
     )
 
 
-def _has(labels: Mapping[str, str], selector: Mapping[str, str]) -> bool:
-    return all(labels.get(key) == value for key, value in selector.items())
+def _any_has(nodes: Sequence[Node], selector: Mapping[str, str]) -> bool:
+    return any(selector.items() <= (node.metadata.labels or {}).items() for node in nodes)
+
+
+def _in_words(selector: Mapping[str, str]) -> str:
+    return ", ".join(f"{key}={value}" for key, value in sorted(selector.items()))

@@ -10,7 +10,7 @@ from msgspec import structs
 from fluxqueue.queue.model.given_back import with_given_back
 from fluxqueue.queue.model.preemption_notices import grace_left_s
 from fluxqueue.queue.model.records import Epoch, Workload, WorkloadId
-from fluxqueue.queue.model.requeue_records import RequeueState
+from fluxqueue.queue.model.requeue_records import RequeueState, Unused
 from fluxqueue.queue.model.states import LIVE
 from fluxqueue.queue.model.time_limits import is_suspended_soon
 from fluxqueue.queue.store.deltas import Delta
@@ -56,6 +56,23 @@ class LedgerRequeueStates(LedgerChanges):
 
         await self._change(set_requeue_states, started.id)
         return self.get(started.id) if stored else None
+
+    async def set_unused(self, changes: Mapping[WorkloadId, Unused | None]) -> None:
+        """Store since when work is idle that may be preempted for that; None: it may not.
+        What else was stored of it until then stays. Work that is gone or waits again keeps what it has.
+        """
+
+        async def set_requeue_states(epoch: Epoch, changes: Mapping[WorkloadId, Unused | None]) -> Delta:
+            rows = filter(None, map(self.get, changes))
+            states = {
+                row.id: structs.replace(row.requeue_state, unused=changes[row.id])
+                for row in rows
+                if row.state in LIVE
+            }
+            return await self._store.set_requeue_states(epoch, states)
+
+        if changes:
+            await self._change(set_requeue_states, changes)
 
     async def end_graces(self, ids: Collection[WorkloadId]) -> list[WorkloadId]:
         """Have the graces of preempted work end now; return of which. What goes on by now keeps its state."""

@@ -22,7 +22,9 @@ import structlog
 from msgspec import UNSET
 
 from fluxqueue.api.fluxjobs import State
+from fluxqueue.queue.model.idleness import waits_last
 from fluxqueue.queue.model.records import (
+    UNUSED_LAST,
     Allocation,
     FluxionJobId,
     SlotState,
@@ -121,7 +123,8 @@ class LedgerState(LedgerRows):
             self._put_workload(self._prioritised(workload))
         for update in delta.workload_updates:
             if (known := self._workloads.get(update.id)) is not None:
-                self._set_workload(update.of(known))
+                now = update.of(known)
+                self._set_workload(self._prioritised(now) if known.requeue_state.unused else now)
                 if update.requeue_state is not UNSET:
                     self.owner_requeue_states.record(update.requeue_state, self.clock(), known.requeue_state)
         for allocation in delta.allocations:
@@ -173,6 +176,8 @@ class LedgerState(LedgerRows):
 
     def _prioritised(self, workload: Workload) -> Workload:
         added = self.added_priority(workload) + self._first.get(workload.id, 0)
+        if waits_last(workload):
+            added = UNUSED_LAST
         return workload if added == workload.added_priority else replace(workload, added_priority=added)
 
     def loading_contents(

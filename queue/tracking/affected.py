@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from fluxqueue.api import names
 from fluxqueue.api.jobs import Job
 from fluxqueue.api.pods import Pod
-from fluxqueue.queue.model.groups import group_of, group_of_job
+from fluxqueue.queue.model.groups import GroupKey, group_of_job
 from fluxqueue.queue.model.jobids import parse_jobid
 from fluxqueue.queue.model.pods import owning_job_uid
 from fluxqueue.queue.model.records import ReleaseMode, Workload
@@ -24,8 +24,8 @@ def affected_by_job(job: Job, ledger: Ledger) -> Iterator[Workload]:
         yield group
 
 
-def affected_by_pod(pod: Pod, ledger: Ledger) -> Iterator[Workload]:
-    """Yield the workload of a pod, of the Job or the allocation it is part of, and of its group.
+def affected_by_pod(pod: Pod, key: GroupKey | None, ledger: Ledger) -> Iterator[Workload]:
+    """Yield the workload of a pod, of the Job or the allocation it is part of, and of its group, if any.
 
     A Job that is deleted may leave its pods without an owner. Such a pod still names its allocation.
     """
@@ -39,7 +39,7 @@ def affected_by_pod(pod: Pod, ledger: Ledger) -> Iterator[Workload]:
         holder = ledger.by_jobid(jobid)
         if holder is not None and holder.uid != uid:
             yield holder
-    if (key := group_of(pod)) is not None and (group := ledger.group(key)) is not None:
+    if key is not None and (group := ledger.group(key)) is not None:
         yield group
 
 

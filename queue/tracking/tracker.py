@@ -154,7 +154,7 @@ class Tracker:
             return  # probes and conditions: nothing that a plan reads
         over = change.kind is ChangeKind.DELETED or pod.terminal
         awaited = pod.held or bool(refusal(pod)) or (over and self._ledger.left_waiting)
-        self._enqueue(affected_by_pod(pod, self._ledger), urgent=awaited)
+        self._enqueue(affected_by_pod(pod, self._caches.named_group_of(pod), self._ledger), urgent=awaited)
 
     def workload_changed(self, workload_id: WorkloadId) -> None:
         """Compare the slots of a workload."""

@@ -199,6 +199,7 @@ def test_a_pod_that_goes_says_so_in_its_log(look: Look, stage: Stage) -> None:
 def test_the_page_of_a_job_with_a_log_fits_its_screen(width: int, look: Look, stage: Stage) -> None:
     printer = Printer(stage)
     page = look(f"{printer.page}?pod={printer.pod}", width)
+    expect(page.locator("[aria-labelledby=used]")).to_contain_text("in use now")
     assert page.evaluate("document.documentElement.scrollWidth") <= width
     is_accessible(page)
 
@@ -270,7 +271,7 @@ def test_a_row_opens_beside_the_list(look: Look) -> None:
     name = link.inner_text()
     link.click()
     beside = page.get_by_role("region", name=name)
-    expect(beside).to_contain_text("Why")
+    expect(beside).to_contain_text("Why it waits")
     assert "/queue" in page.url
     expect(beside.locator("h2").first).to_be_focused()
     assert page.evaluate("document.documentElement.scrollWidth") <= 1400
@@ -281,6 +282,16 @@ def test_a_row_opens_beside_the_list(look: Look) -> None:
     phone = look("/queue?state=Pending", 390)
     phone.locator("#rows th a").first.click()
     phone.wait_for_url("**/jobs/**")
+
+
+def test_a_row_on_a_telephone_begins_with_its_name_and_state(look: Look) -> None:
+    row = look("/queue?state=Running", 390).locator("#rows tr").first
+    places = [
+        row.locator(part).bounding_box() for part in ("th", ".c-state", ".c-why", ".c-start", ".c-namespace")
+    ]
+    name, state, why, start, namespace = [place for place in places if place]
+    assert name["x"] == why["x"] == namespace["x"] < state["x"]
+    assert max(name["y"], state["y"]) < min(why["y"], start["y"]) < namespace["y"]
 
 
 def test_running_rows_have_a_bar_of_their_time(look: Look) -> None:

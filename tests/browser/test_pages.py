@@ -114,6 +114,8 @@ def test_a_job_is_written_tried_and_shows_when_it_would_start(sign_in: Open, pic
     )
     is_accessible(page)
     written.fill(typed)
+    written.blur()
+    page.evaluate("scrollTo(0, 0)")
     picture(page, "submit")
 
 

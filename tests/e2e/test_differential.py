@@ -32,7 +32,7 @@ from fluxqueue.local.kubernetes_versions import minor_of
 
 log = structlog.get_logger()
 
-WORLDS = int(os.environ.get("FLUXQUEUE_WORLDS", "24"))
+WORLDS = int(os.environ.get("FLUXQUEUE_WORLDS", "50"))
 SEED = int(os.environ.get("FLUXQUEUE_WORLDS_SEED", "1"))
 ONE = os.environ.get("FLUXQUEUE_WORLD", "")
 RECORD = os.environ.get("FLUXQUEUE_WORLDS_RECORD", "")

@@ -33,6 +33,7 @@ API = f"/apis/scheduling.k8s.io/{NATIVE_VERSION}"
 DEVICES = "/apis/resource.k8s.io/v1"
 ISLAND = "example.com/island"
 """A node label that is no level: node-3 to node-6 have it."""
+COMPOSITES = ",compositepodgroups.scheduling.k8s.io" if JOBS_STATE_SCHEDULING else ""
 AS_ONE: Any = {"all": {}} if JOBS_STATE_SCHEDULING else "PodGroup"
 FIRST, SECOND = {f"node-{number}" for number in range(1, 5)}, {f"node-{number}" for number in range(5, 9)}
 
@@ -44,7 +45,8 @@ of_1_37 = pytest.mark.skipif(not JOBS_STATE_SCHEDULING, reason="Jobs have spec.s
 @pytest.fixture(scope="module")
 def cluster(service_folder: Path) -> Iterator[InProcessCluster]:
     config = {"pinWindowSeconds": 2, "successorGraceSeconds": 1}
-    values = {"queue": {"config": config}, "gangs": {"resources": ["podgroups.scheduling.k8s.io"]}}
+    resources = ["podgroups.scheduling.k8s.io", "compositepodgroups.scheduling.k8s.io"]
+    values = {"queue": {"config": config}, "gangs": {"resources": resources}}
     options = ClusterOptions(
         nodes=8,
         node_cpu="4",
@@ -67,7 +69,11 @@ def stage(cluster: InProcessCluster) -> Iterator[Stage]:
     with managed_namespace(cluster) as stage:
         yield stage
         stage.kubectl(
-            "delete", "jobs,pods,podgroups.scheduling.k8s.io", "--all", "--timeout=60s", check=False
+            "delete",
+            f"jobs,pods,podgroups.scheduling.k8s.io{COMPOSITES}",
+            "--all",
+            "--timeout=60s",
+            check=False,
         )
 
 
@@ -343,22 +349,69 @@ def test_a_job_shares_its_claims_and_keeps_them_while_it_is_suspended(stage: Sta
     stage.until_consistent()
 
 
+def create_composite(stage: Stage, name: str, *, least: int, key: str = "") -> None:
+    constraints: Json = {"schedulingConstraints": {"topology": [{"key": key}]}} if key else {}
+    body = {
+        "apiVersion": "scheduling.k8s.io/v1alpha3",
+        "kind": "CompositePodGroup",
+        "metadata": {"name": name},
+        "spec": {
+            "schedulingPolicy": {"gang": {"minGroupCount": least}},
+            "workloadRef": {"workloadName": "tree", "templateName": name},
+            **constraints,
+        },
+    }
+    path = f"/apis/scheduling.k8s.io/v1alpha3/namespaces/{stage.namespace}/compositepodgroups"
+    stage.cluster.control_plane.client.request("POST", path, body)
+
+
+def create_part(stage: Stage, name: str, pods: int) -> None:
+    """Create a PodGroup of a tree, and its pods."""
+    template = {"workloadName": "tree", "templateName": name}
+    create_group(stage, name, least=pods, parentCompositePodGroupName="tree", workloadRef=template)
+    create_pods(stage, name, pods)
+
+
 @of_1_37
-def test_a_group_of_a_composite_group_waits_with_a_sentence(stage: Stage) -> None:
-    create_group(
-        stage,
-        "part",
-        least=1,
-        parentCompositePodGroupName="both",
-        workloadRef={"workloadName": "both", "templateName": "part"},
+def test_a_tree_of_groups_starts_as_one_gang(stage: Stage) -> None:
+    stage.apply(make_job("first").indexed(3).cpu("4").pod_annotation(RUN_SECONDS, "forever").build())
+    stage.until_state("first", State.RUNNING)
+    create_part(stage, "small", 2)
+
+    def tree(text: str) -> bool:
+        jobs = [job for job in stage.fluxjobs() if job.spec.object_ref.kind == "CompositePodGroup"]
+        return bool(jobs) and text in jobs[0].status.message
+
+    stage.until("it waits for its parent", lambda: tree("waits for CompositePodGroup"))
+    create_composite(stage, "tree", least=2)
+    stage.until("it waits for the other group", lambda: tree("has 1 of 2 groups"))
+    create_part(stage, "large", 4)
+    stage.until("it waits for room for all", lambda: not tree("groups") and not tree("has 2 of 6 pods"))
+    stage.until_consistent()
+    assert hosts(stage) == {""}, "two of six pods would fit"
+    stage.kubectl("delete", "job", "first", "--timeout=60s")
+    stage.until("all its pods run", lambda: len(hosts(stage)) == 6 and "" not in hosts(stage))
+    (job,) = [job for job in stage.fluxjobs() if job.spec.object_ref.kind == "CompositePodGroup"]
+    assert job.status.requeues == 0, "the scheduler refused nothing"
+    stage.until_consistent()
+
+
+@of_1_37
+def test_a_tree_starts_in_one_zone_and_later_groups_follow_it_there(stage: Stage) -> None:
+    stage.apply(make_job("first").indexed(2).cpu("4").pod_annotation(RUN_SECONDS, "forever").build())
+    stage.until_state("first", State.RUNNING)
+    create_composite(stage, "tree", least=2, key=ZONE_LABEL)
+    create_part(stage, "a", 1)
+    create_part(stage, "b", 2)
+    create_part(stage, "c", 1)
+    stage.until(
+        "all run in one zone",
+        lambda: "" not in hosts(stage) and len(hosts(stage)) == 4,
+        said=lambda: [(job.spec.object_ref.name, job.status.message) for job in stage.fluxjobs()],
     )
-    create_pods(stage, "part", 1)
-
-    def said() -> list[str]:
-        return [job.status.message for job in stage.fluxjobs() if job.status.reason == Reason.INVALID_REQUEST]
-
-    assert "CompositePodGroup both is not read" in stage.until("it is said", said)[0]
-    assert hosts(stage) == {""}
+    assert hosts(stage) == SECOND
+    assert all(job.status.requeues == 0 for job in stage.fluxjobs()), "the scheduler refused nothing"
+    stage.until_consistent()
 
 
 def bare(body: Json) -> Json:

@@ -1,7 +1,7 @@
 """Each kind that goes on with fewer pods gives some back so that more important work starts, and grows again,
 on a real control plane.
 
-STAND-IN: no controller of KubeRay runs here. A test creates the pods as it does.
+STAND-IN: no controllers of KubeRay and of the Training Operator run here. A test creates the pods as they do.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from fluxqueue.local.cluster_options import ClusterOptions
 from fluxqueue.local.inprocess import InProcessCluster
 from fluxqueue.queue.crashpoints import VARIABLE, CrashPoint
 
-RAY_CLUSTERS = "rayclusters.ray.io"
+RAY_CLUSTERS, PYTORCH_JOBS = "rayclusters.ray.io", "pytorchjobs.kubeflow.org"
 
 
 class Queue(PreemptingQueue):
@@ -54,7 +54,7 @@ def cluster(service_folder: Path) -> Iterator[InProcessCluster]:
     """A cluster in which the queue can be killed between two effects."""
     values = {
         "queue": {"config": {"pinWindowSeconds": 2, "successorGraceSeconds": 10}},
-        "gangs": {"resources": [RAY_CLUSTERS]},
+        "gangs": {"resources": [RAY_CLUSTERS, PYTORCH_JOBS]},
     }
     options = ClusterOptions(durable=False, values=values)
     made = InProcessCluster(
@@ -62,7 +62,8 @@ def cluster(service_folder: Path) -> Iterator[InProcessCluster]:
     )
     made.start()
     serve(made, RAY_CLUSTERS, "v1", "RayCluster")
-    until_followed(made, [RAY_CLUSTERS])
+    serve(made, PYTORCH_JOBS, "v1", "PyTorchJob")
+    until_followed(made, [RAY_CLUSTERS, PYTORCH_JOBS])
     yield made
     made.destroy()
 
@@ -79,7 +80,9 @@ def queue(stage: Stage) -> Iterator[Queue]:
     made.grants()
     yield made
     delete_all(stage)
-    stage.kubectl("delete", "rayclusters,statefulsets,pods", "--all", "--timeout=60s", check=False)
+    stage.kubectl(
+        "delete", "rayclusters,pytorchjobs,statefulsets,pods", "--all", "--timeout=60s", check=False
+    )
     stage.kubectl("delete", "fluxqueue", made.name)
 
 
@@ -343,6 +346,13 @@ def test_a_minicluster_gives_its_highest_ranks_back_and_grows_again(
     gone(stage, "flux")
 
 
+def owner_of(stage: Stage, thing: Json) -> Json:
+    """Apply the object of another project; return the reference of its pods to it."""
+    stored = json.loads(stage.kubectl("apply", "-f", "-", "-o", "json", stdin=json.dumps(thing)).stdout)
+    meta = {key: stored["metadata"][key] for key in ("name", "uid")}
+    return {key: stored[key] for key in ("apiVersion", "kind")} | meta | {"controller": True}
+
+
 def ray_cluster(stage: Stage, queue: Queue, workers: int, least: int) -> tuple[list[Json], Json]:
     """Apply a RayCluster without autoscaler; return its pods, and a worker that its controller adds."""
     group = {"groupName": "big", "replicas": workers, "minReplicas": least, "maxReplicas": 9}
@@ -352,12 +362,7 @@ def ray_cluster(stage: Stage, queue: Queue, workers: int, least: int) -> tuple[l
         "metadata": {"name": "ray"},
         "spec": {"headGroupSpec": {}, "workerGroupSpecs": [group]},
     }
-    stored = json.loads(stage.kubectl("apply", "-f", "-", "-o", "json", stdin=json.dumps(thing)).stdout)
-    owner = {key: stored[key] for key in ("apiVersion", "kind")} | {
-        "name": "ray",
-        "uid": stored["metadata"]["uid"],
-        "controller": True,
-    }
+    owner = owner_of(stage, thing)
 
     def node(name: str, kind: str, group: str) -> Json:
         made = make_pod(name).cpu("8").label("ray.io/node-type", kind).label("ray.io/group", group)
@@ -397,4 +402,57 @@ def test_a_raycluster_gives_workers_back_and_grows_again(stage: Stage, queue: Qu
     assert ray_pods("Pending") == {"ray-new"}
     stage.succeed("urgent")
     stage.until("it grew again", lambda: len(ray_pods()) == 4)
+    stage.until_consistent()
+
+
+def elastic_workers(stage: Stage, queue: Queue, workers: int, least: int) -> list[Json]:
+    """Apply an elastic PyTorchJob; return its workers as its controller creates them."""
+    thing = {
+        "apiVersion": "kubeflow.org/v1",
+        "kind": "PyTorchJob",
+        "metadata": {"name": "train"},
+        "spec": {
+            "elasticPolicy": {"minReplicas": least, "maxReplicas": workers},
+            "pytorchReplicaSpecs": {"Worker": {"replicas": workers, "restartPolicy": "OnFailure"}},
+        },
+    }
+    owner = owner_of(stage, thing)
+
+    def worker(index: int) -> Json:
+        made = make_pod(f"train-worker-{index}").cpu("8")
+        for name, value in (("name", "train"), ("type", "worker"), ("index", str(index))):
+            made = made.label(f"training.kubeflow.org/{'job' if name == 'name' else 'replica'}-{name}", value)
+        made = made.label(names.QUEUE_LABEL, queue.name).annotation(RUN_SECONDS, FOREVER)
+        made = made.with_("spec.terminationGracePeriodSeconds", 1)
+        return made.with_("metadata.ownerReferences", [owner]).build()
+
+    return [worker(index) for index in range(workers)]
+
+
+def test_an_elastic_pytorchjob_gives_workers_back_and_grows_again(stage: Stage, queue: Queue) -> None:
+    workers = elastic_workers(stage, queue, 4, 2)
+    create(stage, *workers)
+
+    def indexes(phase: str = "Running") -> set[int]:
+        found = [pod for pod in stage.items("pods", Pod) if pod.active and pod.status.phase == phase]
+        ours = [pod.metadata.label("training.kubeflow.org/replica-index") for pod in found]
+        return {int(index) for index in ours if index is not None}
+
+    stage.until("all of it runs", lambda: len(indexes()) == 4)
+    stage.apply(queue.job("rigid", 4, priority=10).build())
+    stage.until_state("rigid", State.RUNNING)
+    stage.apply(queue.job("urgent", 2, priority=10).build())
+    stage.until_state("urgent", State.RUNNING)
+    left = stage.until("two workers go on", lambda: found if len(found := indexes()) == 2 else set())
+    assert 0 in left, "the others meet at the first worker"
+    said = f"PyTorchJob {stage.namespace}/train (priority 0) gave 2 of its 4 pods back at "
+    stage.until("an Event says so", lambda: said in stage.kubectl("get", "events").stdout)
+    owner = json.loads(stage.kubectl("get", "pytorchjob", "train", "-o", "json").stdout)
+    assert "runPolicy" not in owner["spec"], "it is not suspended"
+    assert owner["spec"]["pytorchReplicaSpecs"]["Worker"]["replicas"] == 4
+    stage.until_consistent()
+    create(stage, *(workers[index] for index in {0, 1, 2, 3} - left))
+    stage.until("what is created instead waits", lambda: len(indexes("Pending")) == 2)
+    stage.succeed("urgent")
+    stage.until("it grew again", lambda: len(indexes()) == 4)
     stage.until_consistent()

@@ -1,4 +1,4 @@
-"""A pod whose log goes on, for pages of the dashboard in a browser."""
+"""A pod whose log goes on, and what it uses, for pages of the dashboard in a browser."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from collections.abc import AsyncGenerator
 from support.dashboard_site import Stage
 
 from fluxqueue.api.fluxjobs import State
+from fluxqueue.cli.pod_metrics import METRICS_GROUP
 from fluxqueue.dashboard.rendering import job_link
 from fluxqueue.kube.kinds import PODS
 from fluxqueue.kube.wire import Request
@@ -53,6 +54,9 @@ class Printer:
             "status": {"phase": "Running", "containerStatuses": statuses},
         }
         stage.api.objects[self._path] = {"items": [pod]}
+        use = {"containers": [{"usage": {"cpu": "9300m", "memory": "4Gi"}}]}
+        metrics = {"items": [{"metadata": {"name": self.pod}, **use}]}
+        stage.api.objects[f"{METRICS_GROUP}/v1beta1/namespaces/{row.namespace}/pods"] = metrics
         path = PODS.path(row.namespace, self.pod, "log")
         stage.api.objects[path] = b"step 1 of 4000, 0.31 s\n"
         stage.api.logs[path] = self._followed

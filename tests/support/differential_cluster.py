@@ -12,6 +12,7 @@ import secrets
 import time
 from collections import defaultdict, deque
 from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -44,15 +45,32 @@ CONTROL_S = 8.0
 _SETTLED_S = 1.0
 """Until the schedulers know what was built."""
 _PAUSE_S = 0.7
+_TRIES = 5
 _DEVICES = "/apis/resource.k8s.io/v1"
 _FLUXJOBS = f"/apis/{names.API_VERSION}/{names.FLUXJOBS}"
 _WRITTEN = ("PersistentVolume", "PersistentVolumeClaim", "Pod")
 """Kinds whose status is written after their creation."""
+
+
+def _terms(storage_class: Json) -> list[Json]:
+    """Return node selector terms for the nodes where a class allows volumes."""
+    return [
+        {"matchExpressions": [{**each, "operator": "In"} for each in term["matchLabelExpressions"]]}
+        for term in storage_class["allowedTopologies"]
+    ]
+
+
 _STEPS: tuple[tuple[str, ...], ...] = (
     ("Node", "Namespace", "StorageClass", "CSINode", "DeviceClass", "ResourceSlice"),
     ("ServiceAccount", "PersistentVolume"),
 )
 """Kinds that are created before all others."""
+_REACHED_FROM = {
+    body["metadata"]["name"]: {"nodeAffinity": {"required": {"nodeSelectorTerms": _terms(body)}}}
+    for _, body in SHARED
+    if "allowedTopologies" in body
+}
+"""By class: the nodes that reach its volumes, as a part of their specs."""
 
 
 @dataclass
@@ -189,10 +207,10 @@ class WorldCluster:
         nodes = {
             each["metadata"]["name"] for copy in copies for each in copy.documents if each["kind"] == "Node"
         }
-        await self._until(lambda seen: nodes <= seen.ready, "the nodes are not ready")
+        await self._until(lambda seen: nodes - seen.ready, "nodes are not ready")
         if resized:
             names_of = {(each["metadata"]["namespace"], each["metadata"]["name"]) for each in resized}
-            await self._until(lambda seen: names_of <= seen.running, "pods do not run")
+            await self._until(lambda seen: names_of - seen.running, "pods do not run")
             await self._state(resized)
         await asyncio.sleep(_SETTLED_S)
 
@@ -304,17 +322,17 @@ class WorldCluster:
     async def leave(self, copies: Sequence[Copy]) -> None:
         """Wait until nothing is left in the rooms of copies, which others may use then."""
         rooms = {copy.namespace for copy in copies}
-        await self._until(lambda seen: not rooms & seen.used, f"something is left in {', '.join(rooms)}")
+        await self._until(lambda seen: rooms & seen.used, "something is left in rooms")
         for copy in copies:
             self._rooms[copy.use].append(copy.namespace)
 
     # ---- reading -------------------------------------------------------------------------------------------
 
-    async def _until(self, condition: Callable[[_Seen], bool], otherwise: str) -> None:
+    async def _until(self, wrong: Callable[[_Seen], AbstractSet[Any]], what: str) -> None:
         deadline = time.monotonic() + READY_S
-        while not condition(await self._read()):
+        while found := wrong(await self._read()):
             if time.monotonic() > deadline:
-                raise TimeoutError(otherwise)
+                raise TimeoutError(f"{what}: {sorted(found)}")
 
     async def _read(self) -> _Seen:
         if self._reading is None or self._reading.done():
@@ -352,7 +370,7 @@ class WorldCluster:
         )
 
     async def _provide(self, claims: Iterable[Json]) -> None:
-        """Give claims of a provisioner their volumes, as it would."""
+        """Give claims of a provisioner their volumes, as it would: within the topologies of their classes."""
         for claim in claims:
             meta, spec = claim["metadata"], claim["spec"]
             annotations = meta.get("annotations", {})
@@ -377,6 +395,7 @@ class WorldCluster:
                     "storageClassName": spec["storageClassName"],
                     "persistentVolumeReclaimPolicy": "Retain",
                     "csi": {"driver": provisioner, "volumeHandle": meta["uid"]},
+                    **_REACHED_FROM.get(spec["storageClassName"], {}),
                     "claimRef": {
                         "kind": "PersistentVolumeClaim",
                         **{key: meta[key] for key in ("namespace", "name", "uid")},
@@ -397,14 +416,21 @@ class WorldCluster:
         await asyncio.gather(*(self._write(method, path, body) for path, body in requests))
 
     async def _write(self, method: str, path: str, body: Any) -> str:
-        """Send a write; return why it was refused."""
+        """Send a write, again if a busy server could not take it; return why it was refused."""
         kind = PatchType.MERGE.value if method == "PATCH" else "application/json"
-        async with self._limit:
-            try:
-                await self._api.request(method, path, body=body, content_type=kind, timeout_s=30)
-            except ApiError as error:
-                return str(error)
-        return ""
+        why = ""
+        for _ in range(_TRIES):
+            async with self._limit:
+                try:
+                    await self._api.request(method, path, body=body, content_type=kind, timeout_s=30)
+                except ApiError as error:
+                    why = str(error)
+                    if error.is_refusal:
+                        return why
+                else:
+                    return ""
+            await asyncio.sleep(_PAUSE_S)
+        return why
 
 
 def unschedulable(pod: Json) -> str:

@@ -6,7 +6,8 @@ The rules:
 - ``Unsatisfiable`` and ``InvalidRequest`` are only for work that the scheduler cannot place in an empty copy
   of the world.
 - The scheduler refuses no pod that the queue released; after a refusal no node is held for longer than
-  `HELD_S`.
+  `HELD_S`. Pods that share a claim wait for the first of them to get it, queued or not, and the scheduler
+  says that they are unschedulable meanwhile: that is no refusal.
 - Work that the scheduler places entirely when it is not queued is started by the queue too.
 - No work ends by preemption unless the work for which it ended is bound within `_PREEMPTED_S`, and the
   scheduler preempts nothing for a pod that the queue released.
@@ -19,7 +20,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Callable, Sequence
-from contextlib import nullcontext
+from contextlib import nullcontext, suppress
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any
@@ -49,6 +50,8 @@ _PREEMPTED_S = 60.0
 """Until work is bound for which other work ended."""
 _PREEMPTING_S = 90.0
 """How long work may wait that preempts others, one after the other."""
+_BEING_BOUND = ("in the process of being allocated", "didn't find available persistent volumes to bind")
+"""What kube-scheduler says of a pod whose claim of devices, or of a volume, another pod is getting."""
 STARTED = "started"
 
 
@@ -76,8 +79,9 @@ class Trial:
     verdict
         ``started``, or why the queue lets the work wait.
     refusals
-        What the scheduler said of released pods, once for each pod. It may take them later: those of a gang
-        wait for each other.
+        What the scheduler said of released pods, once for each pod. It may take them later.
+    waits
+        The same of pods that waited for a claim that another pod of the work was getting, and were bound.
     ran
         Uids of the pods that ran before the work, in the queued copy.
     lost_at
@@ -93,6 +97,7 @@ class Trial:
     verdict: str = ""
     message: str = ""
     refusals: dict[str, str] = field(default_factory=dict)
+    waits: dict[str, str] = field(default_factory=dict)
     refused_at: float = 0.0
     released: int = 0
     ran: set[str] = field(default_factory=set)
@@ -124,7 +129,7 @@ class Judge:
         self._preempting = asyncio.Semaphore(PREEMPTING_AT_ONCE)
 
     async def judge(self, worlds: Sequence[World], tell: Callable[[Trial], None]) -> None:
-        """Run worlds, each failing one twice: what is not repeated was late and not wrong.
+        """Run worlds, each that fails or cannot be built twice: what is not repeated was late and not wrong.
 
         Parameters
         ----------
@@ -135,8 +140,10 @@ class Judge:
         """
 
         async def judged(world: World) -> None:
-            trial = await self._judged(world)
-            tell(await self._judged(world) if trial.fault else trial)
+            trial: Trial | None = None
+            with suppress(TimeoutError):
+                trial = await self._judged(world)
+            tell(trial if trial and not trial.fault else await self._judged(world))
 
         async with asyncio.TaskGroup() as group:
             for world in worlds:
@@ -234,6 +241,8 @@ def _ended(trial: Trial, fluxjobs: list[Json], now: float, since: float) -> bool
         return bool(plain.refused or plain.complete) or since > CONTROL_S
     if queued.complete:
         trial.verdict, trial.released = STARTED, queued.bound
+        trial.waits = {uid: why for uid, why in trial.refusals.items() if _waited(why, queued.bound)}
+        trial.refusals = {uid: why for uid, why in trial.refusals.items() if uid not in trial.waits}
         if not trial.lost_at and (found := overfull(queued.documents, queued.pods, queued.earlier)):
             trial.breaks(Rule.VIOLATES, found)
         return True
@@ -275,6 +284,11 @@ def _note(trial: Trial, now: float) -> None:
 
 def _refusal(pod: Json) -> str:
     return "" if pod["spec"].get("nodeName") else unschedulable(pod)
+
+
+def _waited(why: str, pods: int) -> bool:
+    """True if a pod among several was refused while the claim that they share was being bound."""
+    return pods > 1 and any(each in why for each in _BEING_BOUND)
 
 
 def _is_kept(trial: Trial, refused: str, held: bool, now: float) -> bool:

@@ -64,6 +64,8 @@ class Record:
             "known": trial.known,
             "released": trial.released,
             "refusals": len(trial.refusals),
+            "waits": len(trial.waits),
+            "refused": sorted({why[:200] for why in trial.refusals.values()}),
         }
         self._lines.append(entry)
         if self._path is not None:
@@ -81,6 +83,7 @@ class Record:
         run, lines = self._run, self._lines
         released = sum(each["released"] for each in lines)
         refusals = sum(each["refusals"] for each in lines)
+        waits = sum(each.get("waits", 0) for each in lines)
         rules = Counter(str(each["rule"]) for each in lines if each["fault"])
         differences = ", ".join(f"{count} of {rule!r}" for rule, count in rules.most_common()) or "none"
         abouts = ", ".join(f"{n} {about}" for about, n in Counter(e["about"] for e in lines).most_common())
@@ -88,5 +91,6 @@ class Record:
             f"seed {run['seed']}, {run['scheduler']} scheduler, Kubernetes {run['kubernetes']}: "
             f"{len(lines)} worlds ({abouts}), {self.started} started, "
             f"{sum(bool(each['known']) for each in lines)} known differences; differences: {differences}; "
-            f"{refusals} refusals of {released} releases ({100 * refusals / max(released, 1):.1f} %)"
+            f"{refusals} refusals of {released} releases ({100 * refusals / max(released, 1):.1f} %); "
+            f"{waits} waited for a claim that another pod was getting"
         )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from datetime import datetime
 from typing import Any
@@ -60,11 +60,18 @@ class ShownPods(OnlyJobs):
     def elastic_pods(self, workload: Workload) -> Mapping[str, datetime]:
         if floor := self.floor_of_pod.get(workload.uid):
             alike = [uid for uid, each in self.floor_of_pod.items() if each.owner == floor.owner]
-            return {uid: since for uid in alike for since in self.pods.get(uid, {}).values()}
-        running = self.pods.get(workload.uid, {})
+            gang = floor.owner.name if workload.uid in self.floors_of_gang.get(floor.owner.name, {}) else ""
+            return self._alone(alike) | self._in_slots(gang)
         if floors := self.floors_of_gang.get(workload.name):
-            return {uid: since for uid, since in running.items() if uid in floors}
-        return running
+            return self._alone(floors) | self._in_slots(workload.name)
+        return self.pods.get(workload.uid, {})
+
+    def _alone(self, uids: Iterable[str]) -> dict[str, datetime]:
+        return {uid: since for uid in uids for since in self.pods.get(uid, {}).values()}
+
+    def _in_slots(self, gang: str) -> dict[str, datetime]:
+        floors = self.floors_of_gang.get(gang, {})
+        return {uid: since for uid, since in self.pods.get(gang, {}).items() if uid in floors}
 
 
 def moldable(

@@ -17,6 +17,7 @@ PAGES = (
     "limits.md",
     "preemption.md",
     "consolidation.md",
+    "flavors.md",
     "elastic.md",
     "shrinking.md",
     "estimates.md",
@@ -54,6 +55,7 @@ _SMALLER, _GRACE = f"{_E2E}/test_moldable_jobs.py", f"{_E2E}/test_preemption.py"
 _SHRINKING, _SHRUNK = f"{_SCHEDULING}/test_shrinking.py", f"{_E2E}/test_shrinking.py"
 _FLOORS, _LAST = f"{_SCHEDULING}/test_floors.py", f"{_SCHEDULING}/test_last_first.py"
 _GIVE_BACKS, _RAY = f"{_REQUEUE}/test_give_backs.py", "unit/queue/model/sources/test_rayclusters.py"
+_KUBEFLOW = "unit/queue/model/sources/test_kubeflow.py"
 _CLUSTER_VICTIMS = "unit/queue/cluster/test_victims.py"
 _CONSOLIDATION = f"{_SCHEDULING}/test_consolidation.py"
 _SIZES = "unit/api/test_moldable.py"
@@ -67,6 +69,11 @@ _MOVES_WORLDS, _MOVES_RULES = (
     f"{_SCHEDULING}/test_consolidation_worlds.py",
     f"{_SCHEDULING}/test_consolidation_rules.py",
 )
+_FLAVORS, _FLAVOR_MATCHES = (
+    f"{_SCHEDULING}/test_flavor_waits.py",
+    "unit/fluxion/engine/test_flavors.py",
+)
+_FLAVOR_TIMES, _FLAVORS_E2E = "unit/queue/model/test_flavors.py", f"{_E2E}/test_flavors.py"
 _MOVED = "unit/queue/model/test_consolidations.py"
 _WITHDRAWALS = f"{_SCHEDULING}/test_withdrawals.py"
 _REFUSALS, _DIFFERENT = (
@@ -102,14 +109,81 @@ NO_PROMISES = (
     "`preemptionRules` says",
     "| field of `spec.consolidation` |",
     "| | node-hours |",
+    "- `kubectl fluxqueue report` has no sum",
     "- It does not know what a restart costs",
     "- It does not weigh what other work waits",
     "- Work that does not restart where it was",
     "- A worker that is given back is lost for Ray",
+    "| field of a flavor |",
+    "- It does not move running work to a cheaper",
 )
 """Headings of tables, and words around the promises."""
 
 PROMISES: Mapping[str, tuple[str, ...]] = {
+    "A queue can have several kinds of nodes": (
+        f"{_FLAVORS}::test_work_gets_a_flavor_when_it_has_waited_for_it",
+        f"{_FLAVORS_E2E}::test_work_uses_the_next_flavor_when_it_has_waited_for_it",
+    ),
+    "| `name` |": (f"{_FLAVORS}::test_the_reason_says_which_flavor_comes_next_and_when",),
+    "| `nodeSelector` |": (f"{_FLAVOR_TIMES}::test_flavors_are_read_back_as_they_were_written",),
+    "| `waitSeconds` |": (
+        f"{_FLAVORS}::test_work_gets_a_flavor_when_it_has_waited_for_it",
+        f"{_FLUXJOBS}::test_a_contradictory_queue_is_refused_with_a_sentence",
+    ),
+    "There are at most eight.": (
+        f"{_FLUXJOBS}::test_a_contradictory_queue_is_refused_with_a_sentence",
+        f"{_FLAVORS}::test_without_flavors_a_request_is_as_before",
+    ),
+    "- **The first flavor that starts it.**": (
+        f"{_FLAVOR_MATCHES}::test_work_gets_the_first_flavor_with_room",
+        f"{_FLAVOR_MATCHES}::test_each_start_is_in_the_first_open_flavor_that_has_enough",
+    ),
+    "- **All of it in one flavor.**": (
+        f"{_FLAVOR_MATCHES}::test_a_gang_is_in_one_flavor",
+        f"{_FLAVORS}::test_work_can_never_start_only_if_no_flavor_could_hold_it",
+    ),
+    "- A pod that is matched alone later": (
+        f"{_FLAVORS}::test_work_of_a_lost_node_restarts_elsewhere_before_all_that_came_later",
+    ),
+    "- The wait counts from the submission": (
+        f"{_FLAVORS}::test_the_wait_counts_from_the_submission_of_each_workload",
+        f"{_FLAVOR_TIMES}::test_the_wait_counts_from_the_earliest_start_that_its_user_allows",
+        f"{_FLAVORS}::test_a_new_leader_goes_on_with_the_same_times",
+    ),
+    "- Work that selects nodes itself": (f"{_FLAVORS}::test_work_that_selects_nodes_waits_for_their_flavor",),
+    "- Work within a [FluxReservation]": (
+        f"{_FLAVOR_TIMES}::test_work_for_a_reservation_has_no_flavors",
+        f"{_FLAVOR_MATCHES}::test_a_flavor_is_not_for_work_in_a_reservation",
+    ),
+    "A reservation is in the flavor in which": (
+        f"{_FLAVORS}::test_the_estimate_is_when_a_later_flavor_may_be_used",
+        f"{_FLAVOR_MATCHES}::test_a_reservation_begins_when_a_later_flavor_may_be_used_and_is_free",
+        f"{_FLAVOR_MATCHES}::test_a_reservation_is_in_the_flavor_that_is_free_first",
+        f"{_FLAVOR_MATCHES}::test_nodes_of_a_closed_flavor_are_used_until_the_reservation_there_begins",
+    ),
+    "If a node of an earlier flavor becomes free": (
+        f"{_FLAVOR_MATCHES}::test_a_reservation_moves_to_an_earlier_flavor_that_becomes_free_before",
+        f"{_FLAVOR_MATCHES}::test_a_reservation_that_is_due_starts_in_an_earlier_flavor_that_is_free",
+        f"{_FLAVOR_MATCHES}::test_work_never_fits_only_if_no_flavor_could_hold_it",
+    ),
+    "A flavor that no node has keeps nothing": (
+        "unit/queue/status/test_fluxqueue_status.py::test_a_flavor_that_no_node_has_is_named",
+        f"{_FLAVORS}::test_work_can_never_start_only_if_no_flavor_could_hold_it",
+    ),
+    "Work whose node is lost, drained": (
+        f"{_FLAVORS}::test_work_of_a_lost_node_restarts_elsewhere_before_all_that_came_later",
+        f"{_FLAVORS_E2E}::test_work_of_a_withdrawn_node_restarts_elsewhere_first_in_line",
+    ),
+    "An edit of `spec.flavors` counts": (
+        f"{_FLAVORS_E2E}::test_work_uses_the_next_flavor_when_it_has_waited_for_it",
+    ),
+    "Prices go by labels of nodes": (
+        "unit/queue/model/test_prices.py::test_the_first_entry_of_a_node_counts",
+    ),
+    "- It asks for no nodes": (f"{_FLUXJOBS}::test_a_contradictory_queue_is_refused_with_a_sentence",),
+    "- The [simulator](simulator.md) has flavors where": (
+        f"{_FORECASTS}::test_work_starts_in_a_flavor_when_it_has_waited_for_it",
+    ),
     "Small work on many nodes can keep": (
         f"{_MOVES}::test_small_work_is_moved_and_restarts_first_in_line",
         f"{_MOVES}::test_nothing_is_moved_that_may_not_be",
@@ -749,6 +823,11 @@ PROMISES: Mapping[str, tuple[str, ...]] = {
         "unit/queue/status/test_fluxqueue_status.py::test_a_node_selector_that_matches_no_node_is_reported",
         f"{_EDITS}::test_the_status_of_a_queue_counts_its_work_and_reports_whether_it_has_nodes",
     ),
+    "| `flavors`: more than 8": (f"{_FLUXJOBS}::test_a_contradictory_queue_is_refused_with_a_sentence",),
+    "| a flavor that no node has | accepted": (
+        "unit/queue/status/test_fluxqueue_status.py::test_a_flavor_that_no_node_has_is_named",
+        f"{_FLAVORS}::test_work_can_never_start_only_if_no_flavor_could_hold_it",
+    ),
     "| a limit of zero": (f"{_REVIEWS}::test_surprising_limits_are_accepted_with_a_warning",),
     "| a queue deleted with work": (
         f"{_EDITS}::test_work_of_a_deleted_queue_waits_until_the_queue_exists_again",
@@ -812,6 +891,10 @@ PROMISES: Mapping[str, tuple[str, ...]] = {
         f"{_SHRUNK}::test_a_raycluster_gives_workers_back_and_grows_again",
         f"{_FLOORS}::test_a_gang_gives_workers_above_their_floor_back_and_never_its_head",
     ),
+    "| workers of an elastic [PyTorchJob]": (
+        f"{_SHRUNK}::test_an_elastic_pytorchjob_gives_workers_back_and_grows_again",
+        f"{_FLOORS}::test_the_first_worker_never_ends_alone",
+    ),
     "| everything else": (f"{_MOLDABLE}::test_work_that_needs_all_its_pods_is_not_moldable",),
     "*In its turn*": (
         f"{_SHRUNK}::test_a_minicluster_gives_its_highest_ranks_back_and_grows_again",
@@ -860,7 +943,17 @@ PROMISES: Mapping[str, tuple[str, ...]] = {
         f"{_SHRUNK}::test_a_raycluster_gives_workers_back_and_grows_again",
     ),
     "- No further right is needed": (f"{_SHRUNK}::test_a_raycluster_gives_workers_back_and_grows_again",),
-    "- **Elastic PyTorchJobs.**": (f"{_CLUSTER_VICTIMS}::test_what_is_suspended_is_asked_no_budget",),
+    "- The Training Operator creates": (
+        f"{_KUBEFLOW}::test_the_first_worker_stays_where_the_others_meet",
+        f"{_SHRUNK}::test_an_elastic_pytorchjob_gives_workers_back_and_grows_again",
+    ),
+    "- **Not every job survives the end of a worker.**": (
+        f"{_KUBEFLOW}::test_an_elastic_job_goes_on_with_fewer_workers_if_ended_ones_come_again",
+    ),
+    "- While a worker ends": (
+        f"{_FLOORS}::test_an_owner_at_its_least_is_suspended_and_no_needed_worker_ends_alone",
+    ),
+    "- **TrainJobs.**": (f"{_CLUSTER_VICTIMS}::test_what_is_suspended_is_asked_no_budget",),
     "- **Elastic Indexed Jobs**": (f"{_MOLDABLE}::test_work_that_needs_all_its_pods_is_not_moldable",),
     "- **Gangs of Deployments and StatefulSets**": (
         f"{_SIZES}::test_other_pods_cannot_have_a_floor",

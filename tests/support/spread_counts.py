@@ -46,9 +46,17 @@ def overfull(documents: list[Json], pods: list[Json], earlier: Sequence[Json] = 
     templates = {each["metadata"]["name"]: templates_of(each)[0][0] for each in documents if is_work(each)}
     for pod in pods:
         template = templates.get(pod["metadata"]["name"]) or next(iter(templates.values()))
-        for spread in pod["spec"].get("topologySpreadConstraints", ()):
+        spreads = [
+            each
+            for each in pod["spec"].get("topologySpreadConstraints", ())
+            if each["whenUnsatisfiable"] == "DoNotSchedule"
+        ]
+        keys = {each["topologyKey"] for each in spreads}
+        # The scheduler counts no node that lacks the label of any of the constraints.
+        counted = {name: node for name, node in nodes.items() if keys <= node["metadata"]["labels"].keys()}
+        for spread in spreads:
             if found := _overfull(
-                spread, pod, msgspec.convert(template["spec"], PodSpec), [*others, *earlier, *pods], nodes
+                spread, pod, msgspec.convert(template["spec"], PodSpec), [*others, *earlier, *pods], counted
             ):
                 return found
     return ""

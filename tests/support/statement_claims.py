@@ -514,6 +514,23 @@ def _failed_start(work: ShownWork, picture: Picture) -> str:
     return ""
 
 
+_NEXT_FLAVOR = re.compile(r"; it may use flavor '(?P<name>[^']+)' too from (?P<at>\S+Z) on")
+
+
+def _next_flavor(work: ShownWork, picture: Picture) -> str:
+    """Say from when on the work may really use the flavor of its queue that is named as the next."""
+    said, queue = _NEXT_FLAVOR.search(work.row.message), picture.queues.get(work.row.queue)
+    if said is None or queue is None or work.state is not State.PENDING:
+        return ""
+    flavor = next((each for each in queue.spec.flavors or () if each.name == said["name"]), None)
+    if flavor is None:
+        return f"the queue has no flavor {said['name']}"
+    since = max(work.row.submitted_at, work.row.start_conditions.not_before or work.row.submitted_at)
+    at = since + timedelta(seconds=flavor.wait_seconds)
+    told = datetime.fromisoformat(said["at"])
+    return f"it may use it from {at} on" if abs(told - at) > _SECOND or told < picture.at else ""
+
+
 _HELD_BY = re.compile(r"; nothing is preempted for it: nodes that it needs are held by (?P<names>.+)$")
 _HOLDER = re.compile(r"(?P<kind>\w+) (?P<namespace>[^\s/]+)/(?P<name>\S+) \((?P<why>[^)]+)\)")
 
@@ -634,6 +651,7 @@ CLAIMS = (
     Claim("quota", _quota),
     Claim("failed start", _failed_start),
     Claim("held by", _held_by, extra_s=10, why="it is compared in each cycle"),
+    Claim("next flavor", _next_flavor, extra_s=3, why="a cycle follows the time, and many may do at once"),
     Claim("names", _names_exist),
     Claim("reason", _reason),
     Claim("deadline", _deadline),

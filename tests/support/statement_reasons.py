@@ -264,7 +264,8 @@ _MOVED = re.compile(r"\((?P<won>[\d,]+ node-\w+) won, (?P<lost>[\d,]+ node-\w+) 
 
 def _preempted(work: ShownWork, picture: Picture) -> str:
     said = _PREEMPTED.search(work.row.message)
-    if said is not None and int(said["other"]) <= int(said["own"]):
+    idle = "it was idle since" in work.row.message  # nobody but Prometheus knows that
+    if said is not None and int(said["other"]) <= int(said["own"]) and not idle:
         return "the other one has no higher priority"
     moved = _MOVED.search(work.row.message)
     if moved is not None and _node_s(moved["won"]) <= _node_s(moved["lost"]):

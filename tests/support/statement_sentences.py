@@ -140,6 +140,14 @@ SENTENCES: Mapping[tuple[Reason, str], str | NotCheckable] = {
             "or the pods of the old one are deleted"
         ),
     ): _OWNERS,
+    (Reason.WAITING_FOR_GROUP, "{} cannot start yet: {}, so create the others"): _OWNERS,
+    (
+        Reason.WAITING_FOR_GROUP,
+        (
+            "{} starts after {} {}/{}, which has not started: the minimum of the groups above them is met "
+            "without it"
+        ),
+    ): _OWNERS,
     (Reason.WAITING_FOR_VOLUMES, "{}: {}"): "reason",
     (Reason.WAITING_FOR_DEPENDENCY, "{} waits for {}{}"): "reason",
     (Reason.WAITING_FOR_DEPENDENCY, "{} waits for {} to end, which names the same {}: {}"): "reason",

@@ -133,6 +133,10 @@ def _all_of_them(_obj: Any) -> Mapping[str, int]:
     return {}
 
 
+def _none_stays(_pod: Pod) -> bool:
+    return False
+
+
 @dataclass(frozen=True, slots=True)
 class GangSource:
     """One way to write gangs.
@@ -167,6 +171,8 @@ class GangSource:
     leasts_of
         Returns with how few pods of each role an object goes on, from the object;
         of a role that is missing, or 0, only with all.
+    stays
+        True for a pod without which none of its role goes on.
     """
 
     name: str
@@ -183,6 +189,7 @@ class GangSource:
     job_of: Callable[[Job], str | None] = _never
     counts_succeeded: bool = True
     leasts_of: Callable[[Any], Mapping[str, int]] = _all_of_them
+    stays: Callable[[Pod], bool] = _none_stays
 
     @property
     def resumes_jobs(self) -> bool:

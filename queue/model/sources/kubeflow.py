@@ -4,12 +4,17 @@ PyTorchJob, TFJob, XGBoostJob, PaddleJob and JAXJob differ in the name of one fi
 with its smallest number of workers, and later workers are matched one by one. ``minAvailable`` of the
 scheduling policy counts before that.
 
+The operator (1.9) creates a worker again that ends, under its own name, and the other workers of an elastic
+PyTorchJob go on: they meet at the first one, which therefore stays. It fails the job instead if the workers'
+``restartPolicy`` is ``Never``, with ``ExitCode`` if the worker ended by itself with a code below 128, and
+with a ``backoffLimit`` of 0. Then the job goes on only with all.
+
 A TrainJob of Trainer v2 makes a JobSet, which is known without this module.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 from fluxqueue.api.jobs import Job
 from fluxqueue.api.metadata import PartialObject
@@ -29,8 +34,10 @@ from fluxqueue.queue.model.sources.kubeflow_fields import ElasticPolicy, Replica
 __all__ = ["KUBEFLOW_JOBS"]
 
 _GROUP = "kubeflow.org"
-_ROLE = "training.kubeflow.org/replica-type"
+_ROLE, _INDEX = "training.kubeflow.org/replica-type", "training.kubeflow.org/replica-index"
 _WORKER = "worker"
+_CREATES_AGAIN = (None, "OnFailure", "Always")
+"""Restart policies with which a worker that ended is created again, whatever its exit code."""
 _KINDS = {
     "PyTorchJob": "pytorchReplicaSpecs",
     "TFJob": "tfReplicaSpecs",
@@ -72,6 +79,22 @@ def _role_of(pod: Pod) -> str:
     return (pod.metadata.label(_ROLE) or _WORKER).lower()
 
 
+def _is_first_worker(pod: Pod) -> bool:
+    return _role_of(pod) == _WORKER and pod.metadata.label(_INDEX) == "0"
+
+
+def _leasts_of(job: _TrainingJob) -> Mapping[str, int]:
+    """Return with how few workers an elastic PyTorchJob goes on: its ``minReplicas``."""
+    spec = job.spec
+    workers = [each for name, each in (spec.pytorch_replica_specs or {}).items() if name.lower() == _WORKER]
+    comes_again = spec.run_policy.backoff_limit != 0 and all(
+        each.restart_policy in _CREATES_AGAIN for each in workers
+    )
+    if spec.elastic_policy is None or not workers or not comes_again:
+        return {}
+    return {_WORKER: max(spec.elastic_policy.min_replicas or 0, 0)}
+
+
 def _reader(field: str) -> Callable[[Sequence[Pod], _TrainingJob], Gang]:
     def read(_pods: Sequence[Pod], job: _TrainingJob) -> Gang:
         spec, roles = job.spec, list[Role]()
@@ -111,6 +134,8 @@ KUBEFLOW_JOBS: tuple[GangSource, ...] = tuple(
         read=_reader(field),
         controllers=frozenset({(_GROUP, kind)}),
         role_of=_role_of,
+        leasts_of=_leasts_of,
+        stays=_is_first_worker,
         resource=Resource(_GROUP, f"{kind.lower()}s", kind, ("v1",), _TrainingJob),
     )
     for kind, field in _KINDS.items()

@@ -14,6 +14,7 @@ class ReplicaSpec(PartialObject, frozen=True):
     """Pods of one type, for example the workers."""
 
     replicas: int | None = None
+    restart_policy: str | None = None
     template: PodTemplateSpec = PodTemplateSpec()
 
 
@@ -25,9 +26,10 @@ class SchedulingPolicy(PartialObject, frozen=True):
 
 
 class RunPolicy(PartialObject, frozen=True):
-    """Whether the job runs at present, and how it is scheduled."""
+    """Whether the job runs at present, how it is scheduled, and after how many failures it fails."""
 
     suspend: bool | None = None
+    backoff_limit: int | None = None
     scheduling_policy: SchedulingPolicy = SchedulingPolicy()
 
 

@@ -3,8 +3,7 @@
 * From Kubernetes 1.36 on a pod names a PodGroup (``spec.schedulingGroup.podGroupName``), which has the
   policy: ``gang`` with ``minCount``, or ``basic``, which is no gang (KEP-4671, KEP-5832). All its pods may
   have to run in one domain of a node label (KEP-5732), and may share claims of devices (KEP-5729). One that
-  is part of a CompositePodGroup (KEP-6012) is refused: its groups start together, and the queue would start
-  them one by one.
+  is part of a CompositePodGroup may start with others (`fluxqueue.queue.model.sources.composite_groups`).
 * In 1.35 a pod names a Workload, one of its pod groups, and optionally one replica of that
   (``spec.workloadRef``).
 
@@ -14,11 +13,13 @@ Both are off by default: the fields are on pods only where the feature gate ``Ge
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Final
+from typing import Any, Final
+
+import msgspec
 
 from fluxqueue.api.jobs import Job
 from fluxqueue.api.metadata import PartialObject
-from fluxqueue.api.pods import Pod, PodResourceClaim, SchedulingConstraints
+from fluxqueue.api.pods import Pod, PodResourceClaim, SchedulingConstraints, TopologyConstraint
 from fluxqueue.queue.model.sources.gang_sources import (
     ANY_ROLE,
     Gang,
@@ -39,6 +40,9 @@ __all__ = [
     "claims_of_group",
     "domain_of",
     "domain_of_group",
+    "in_domain",
+    "least_of_group",
+    "parent_of_group",
 ]
 
 _GROUP = "scheduling.k8s.io"
@@ -129,6 +133,32 @@ def claims_of_group(group: _PodGroup) -> GroupClaims:
     }
 
 
+def parent_of_group(group: Any) -> str:
+    """Return the CompositePodGroup that a PodGroup, or a CompositePodGroup, is a part of; empty: of none."""
+    return group.spec.parent_composite_pod_group_name or ""
+
+
+def least_of_group(group: _PodGroup) -> int:
+    """Return how many pods of a PodGroup must start together; a group that is no gang begins with one.
+
+    Raises
+    ------
+    InvalidGang
+        Its number is missing or outside the limits.
+    """
+    gang = group.spec.scheduling_policy.gang
+    return whole_number(gang.min_count, "spec.schedulingPolicy.gang.minCount") if gang is not None else 1
+
+
+def in_domain(group: _PodGroup, label: str) -> _PodGroup:
+    """Return a PodGroup as it starts by itself, in one domain of a node label; empty: on any nodes."""
+    constraints = SchedulingConstraints([TopologyConstraint(label)]) if label else None
+    spec = msgspec.structs.replace(
+        group.spec, parent_composite_pod_group_name=None, scheduling_constraints=constraints
+    )
+    return msgspec.structs.replace(group, spec=spec)
+
+
 def _pod_group_of(pod: Pod, _job: Job | None) -> str | None:
     group = pod.spec.scheduling_group
     return named(group.pod_group_name) if group is not None else None
@@ -141,12 +171,12 @@ def domain_of_group(group: _PodGroup) -> str:
     Raises
     ------
     InvalidGang
-        There are several, or it is part of a CompositePodGroup, whose groups start together.
+        There are several, or it is part of a CompositePodGroup, whose groups may have to start together.
     """
-    if parent := group.spec.parent_composite_pod_group_name:
+    if parent := parent_of_group(group):
         raise InvalidGang(
-            f"spec.parentCompositePodGroupName: CompositePodGroup {parent:.253} is not read: "
-            "create the PodGroup without it, and it starts by itself"
+            f"spec.parentCompositePodGroupName: CompositePodGroup {parent:.253} is not read for Jobs, which "
+            "start by themselves: create the PodGroup without it"
         )
     return domain_of(group.spec.scheduling_constraints, "spec.schedulingConstraints")
 

@@ -11,6 +11,7 @@ from fluxqueue.api.metadata import OwnerReference
 from fluxqueue.api.pods import Pod
 from fluxqueue.queue.model.pods import controlling_job
 from fluxqueue.queue.model.sources.appwrappers import APP_WRAPPERS
+from fluxqueue.queue.model.sources.composite_groups import COMPOSITE_POD_GROUPS
 from fluxqueue.queue.model.sources.gang_sources import GangSource, api_group
 from fluxqueue.queue.model.sources.kubeflow import KUBEFLOW_JOBS
 from fluxqueue.queue.model.sources.kueue import KUEUE_POD_GROUPS
@@ -31,6 +32,7 @@ SOURCES: tuple[GangSource, ...] = (
     SPARK_APPLICATIONS,
     LEADER_WORKER_SETS,
     NATIVE_POD_GROUPS,
+    COMPOSITE_POD_GROUPS,
     NATIVE_WORKLOADS,
     SCHEDULER_PLUGINS,
     VOLCANO,

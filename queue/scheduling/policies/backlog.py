@@ -19,8 +19,9 @@ import numpy.typing as npt
 
 from fluxqueue.queue.model.records import Workload, WorkloadId
 from fluxqueue.queue.model.users import user_of
-from fluxqueue.queue.scheduling.policies.demands import FOREVER_S, amounts_of, demand_of, interned
-from fluxqueue.queue.scheduling.policies.request_kinds import Column, Kind, RequestKinds, SlotSize
+from fluxqueue.queue.scheduling.policies.demands import FOREVER_S, Demand, amounts_of, demand_of, interned
+from fluxqueue.queue.scheduling.policies.growing_rows import Column, GrowingRows
+from fluxqueue.queue.scheduling.policies.request_kinds import ALONE, Kind, RequestKinds, SlotSize
 
 __all__ = ["FIRST", "PART", "Backlog", "Key", "first_of", "key_of", "work_before"]
 
@@ -34,12 +35,18 @@ _Shape = tuple[int, int, int, tuple[tuple[str, int], ...]]
 PART = 4_096
 """Workloads that are worked on before others get a turn."""
 _COLUMNS = 5
+_KIND_COLUMNS = 4
 _KIND, _SHAPE, _NAMESPACE, _ACCOUNT, _USER = range(_COLUMNS)
 _FIRST_CAPACITY = 64
 _MANY = 64
 _FEW = 32
 _MOST_UNUSED = 4_096
 _key_in = itemgetter(0)
+
+
+def _with_closed(text: str, closed: int) -> str:
+    """Return the name of a family, or group, whose work may not use so many flavors yet."""
+    return f"{text}-{closed}" if closed else text
 
 
 def key_of(workload: Workload) -> Key:
@@ -77,7 +84,10 @@ class Backlog:
         self._groups: dict[str, int] = {}
         self._next_group = 0
         self._slot_sizes: dict[int, SlotSize] = {}
+        self._waiting_families: dict[tuple[int, int], int] = {}
+        """Family of the work of a family that may not use so many flavors yet."""
         self._kinds: dict[Kind, int] = {}
+        self._kind_rows = GrowingRows(_KIND_COLUMNS)
         self._kind_columns: RequestKinds | None = None
         self._namespaces: dict[str, int] = {}
         self._accounts: dict[str, int] = {}
@@ -119,7 +129,7 @@ class Backlog:
     def request_kinds(self) -> RequestKinds:
         """Return all kinds of requests."""
         if self._kind_columns is None:
-            self._kind_columns = RequestKinds(self._kinds, self._slot_sizes)
+            self._kind_columns = RequestKinds(self._kind_rows.columns, self._slot_sizes)
         return self._kind_columns
 
     def request_kind(self, position: int) -> Kind:
@@ -129,7 +139,8 @@ class Backlog:
 
     def family_text(self, position: int) -> str:
         """Return the family of the workload at a position, as all backlogs name it."""
-        return demand_of(self._workloads[position].jobspec).family
+        workload = self._workloads[position]
+        return _with_closed(demand_of(workload.jobspec).family, workload.closed_flavors)
 
     def family_number(self, family: str) -> int | None:
         """Return the number of a family in `request_kinds`; None if no workload has it."""
@@ -292,23 +303,41 @@ class Backlog:
         known = self._shapes.get(workload.shape)
         if known is None:
             demand = demand_of(workload.jobspec)
-            if (family := self._families.get(demand.family)) is None:
-                family = self._families[demand.family] = self._next_family
-                self._next_family += 1
-                if demand.group:
-                    self._slot_sizes[family] = self._group_number(demand.group), demand.amounts
+            family = self._family(demand)
             amounts = interned(tuple(sorted(amounts_of(workload.jobspec).items())))
             known = self._shapes[workload.shape] = (len(self._shapes), family, demand.count, amounts)
             self._amounts.clear()
         number, family, count, _ = known
+        if closed := workload.closed_flavors:
+            family = self._family_with_closed(workload, family, closed)
         kind = family, count, FOREVER_S if workload.tried_s is None else workload.tried_s
         if (kind_number := self._kinds.get(kind)) is None:
             kind_number = self._kinds[kind] = len(self._kinds)
-            self._kind_columns = None
+            self._add_kind(kind)
         namespace = self._namespaces.setdefault(workload.namespace, len(self._namespaces))
         account = self._accounts.setdefault(workload.account, len(self._accounts))
         user = self._users.setdefault(user_of(workload), len(self._users))
         return kind_number, number, namespace, account, user
+
+    def _add_kind(self, kind: Kind) -> None:
+        self._kind_rows.append((*kind, self._slot_sizes.get(kind[0], ALONE)[0]))
+        self._kind_columns = None
+
+    def _family(self, demand: Demand, closed: int = 0) -> int:
+        text = _with_closed(demand.family, closed)
+        if (family := self._families.get(text)) is None:
+            family = self._families[text] = self._next_family
+            self._next_family += 1
+            if demand.group:
+                group = self._group_number(_with_closed(demand.group, closed))
+                self._slot_sizes[family] = group, demand.amounts
+        return family
+
+    def _family_with_closed(self, workload: Workload, family: int, closed: int) -> int:
+        known = self._waiting_families.get((family, closed))
+        if known is None:
+            known = self._waiting_families[family, closed] = self._family(demand_of(workload.jobspec), closed)
+        return known
 
     def _group_number(self, group: str) -> int:
         if (number := self._groups.get(group)) is None:
@@ -323,7 +352,9 @@ class Backlog:
         kinds, self._table[_KIND, : len(self)] = np.unique(self.kinds, return_inverse=True)
         known_kinds = [*self._kinds]
         self._kinds = {known_kinds[old]: new for new, old in enumerate(kinds.tolist())}
-        self._kind_columns = None
+        self._kind_rows = GrowingRows(_KIND_COLUMNS)
+        for kind in self._kinds:
+            self._add_kind(kind)
         shapes, self._table[_SHAPE, : len(self)] = np.unique(self.shapes, return_inverse=True)
         known_shapes = [*self._shapes.items()]
         self._shapes = {
@@ -331,6 +362,10 @@ class Backlog:
         }
         self._amounts.clear()
         used = {family for _, family, _, _ in self._shapes.values()}
+        self._waiting_families = {
+            key: family for key, family in self._waiting_families.items() if key[0] in used
+        }
+        used.update(self._waiting_families.values())
         self._families = {text: family for text, family in self._families.items() if family in used}
         self._slot_sizes = {family: size for family, size in self._slot_sizes.items() if family in used}
         used_groups = {group for group, _ in self._slot_sizes.values()}

@@ -37,7 +37,7 @@ FOREVER_S = 1 << 40
 """Duration of work without an end: longer than any other."""
 _LARGEST = 1 << 62
 """Largest figure in a column."""
-_GROUPED = frozenset({"constraints", "reservation"})
+_GROUPED = frozenset({"constraints", "reservation", "flavors"})
 """Attributes that a request in a group may have."""
 _DIGEST_BYTES = 16
 """Each waiting workload with other rules is a family, and a group, of its own: their texts are not kept."""

@@ -11,7 +11,7 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
-from fluxqueue.queue.scheduling.policies.request_kinds import Column
+from fluxqueue.queue.scheduling.policies.growing_rows import Column
 
 __all__ = ["Mask", "OpenRows"]
 

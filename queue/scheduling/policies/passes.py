@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Container, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Protocol
 
 from fluxqueue.api.fluxjobs import Reason
@@ -18,6 +19,7 @@ from fluxqueue.queue.model.changes import ReasonChange
 from fluxqueue.queue.model.records import FluxionJobId, Workload, WorkloadId
 from fluxqueue.queue.scheduling.limits import Quotas
 from fluxqueue.queue.scheduling.policies.backlog import Backlog, Key
+from fluxqueue.queue.scheduling.policies.growing_rows import GrowingRows
 from fluxqueue.queue.scheduling.policies.namespace_turns import NamespaceTurns
 
 __all__ = [
@@ -39,6 +41,7 @@ __all__ = [
 
 Bound = tuple[int, int, int, int]
 """The smallest request that was refused: family, count, duration, and the priority it had."""
+_BOUND_COLUMNS = 4
 
 
 @dataclass(frozen=True, slots=True)
@@ -188,8 +191,8 @@ class CycleContext:
 class RefusalCache:
     """Refusals of former rounds, which hold until capacity is freed.
 
-    Each entry is the smallest request of a family that did not fit, with its priority. It does not hold for a
-    higher priority, which more reservations yield to.
+    Each row (`Bound`) is the smallest request of a family that did not fit, with its priority. It does not
+    hold for a higher priority, which more reservations yield to.
 
     Attributes
     ----------
@@ -199,8 +202,8 @@ class RefusalCache:
         Requests that fit at no time that could be planned.
     """
 
-    now: list[Bound] = field(default_factory=list)
-    ever: list[Bound] = field(default_factory=list)
+    now: GrowingRows = field(default_factory=partial(GrowingRows, _BOUND_COLUMNS))
+    ever: GrowingRows = field(default_factory=partial(GrowingRows, _BOUND_COLUMNS))
 
     def clear(self) -> None:
         """Forget all refusals, because capacity was freed or the graph changed."""

@@ -9,8 +9,9 @@ from itertools import chain
 import numpy as np
 
 from fluxqueue.queue.model.moldable import is_moldable
+from fluxqueue.queue.scheduling.policies.growing_rows import GrowingRows
 from fluxqueue.queue.scheduling.policies.open_rows import Mask, OpenRows
-from fluxqueue.queue.scheduling.policies.passes import Bound, CycleContext, PendingQueue, SharedRefusal
+from fluxqueue.queue.scheduling.policies.passes import CycleContext, PendingQueue, SharedRefusal
 
 __all__ = ["EXPLAINED", "Refusals"]
 
@@ -165,27 +166,26 @@ class Refusals:
         last = max((start for start in starts if start < end), default=None)
         return 0 if last is None else min(duration, max(0, last - self._context.now + 1))
 
-    def _close_former(self, rows: OpenRows, bounds: Sequence[Bound]) -> None:
+    def _close_former(self, rows: OpenRows, bounds: GrowingRows) -> None:
         """Close the rows that former refusals close. Of requests that cannot be compared there may be as many
         refusals as rows, so those that hold for one kind alone are applied together.
         """
-        alone = self._kinds.alone if len(bounds) * _KINDS_EACH > len(self._kinds.families) else {}
-        firsts: dict[int, int] = {}
-        of_one_kind: list[tuple[int, int, int, int]] = []
-        for bound in bounds:
-            family, count, duration, priority = bound
-            if (first := firsts.get(priority)) is None:
-                first = firsts[priority] = self._queue.backlog.first_row(priority)
-            if (kind := alone.get(family)) is None:
-                self._close(rows, bound, first)
-            else:
-                of_one_kind.append((kind, count, duration, first))
-        if of_one_kind:
-            kinds, counts, durations, rows_from = np.array(of_one_kind, dtype=np.int64).T
-            larger = (self._kinds.counts[kinds] >= counts) & (self._kinds.durations[kinds] >= durations)
-            rows.close_each(kinds[larger], rows_from[larger])
+        if not bounds:
+            return
+        families, counts, durations, priorities = bounds.columns
+        levels, level_of = np.unique(priorities, return_inverse=True)
+        of_levels = [self._queue.backlog.first_row(priority) for priority in levels.tolist()]
+        firsts = np.array(of_levels, dtype=np.int64)[level_of]
+        many = len(bounds) * _KINDS_EACH > len(self._kinds.families)
+        kinds = self._kinds.alone(families) if many else np.full_like(families, -1)
+        larger = (self._kinds.counts[kinds] >= counts) & (self._kinds.durations[kinds] >= durations)
+        single = (kinds >= 0) & larger
+        rows.close_each(kinds[single], firsts[single])
+        others = kinds < 0
+        for bound, first in zip(bounds.columns[:, others].T.tolist(), firsts[others].tolist(), strict=True):
+            self._close(rows, bound, first)
 
-    def _close(self, rows: OpenRows, bound: Bound, first: int) -> None:
+    def _close(self, rows: OpenRows, bound: Sequence[int], first: int) -> None:
         """Close the rows from ``first`` on that ask for at least as much as a refused request."""
         family, count, duration, _ = bound
         rows.close(self._kinds.of_family(family, count, duration), first)

@@ -7,22 +7,22 @@ its group (`fluxqueue.queue.scheduling.policies.demands`), that ask for as much 
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
-import numpy.typing as npt
 
-__all__ = ["Column", "Kind", "RequestKinds", "SlotSize"]
+from fluxqueue.queue.scheduling.policies.growing_rows import Column
 
-Column = npt.NDArray[np.int64]
+__all__ = ["ALONE", "Kind", "RequestKinds", "SlotSize"]
 
 Kind = tuple[int, int, int]
 """Family, number of slots, and duration (`FOREVER_S` if there is none)."""
 SlotSize = tuple[int, tuple[int, ...]]
 """Number of a group, and what a slot has of each resource, in the order of the group."""
+ALONE: SlotSize = (-1, ())
+"""Of a family that is in no group."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,8 +40,9 @@ class RequestKinds:
 
     Parameters
     ----------
-    kinds
-        All kinds; a kind is named by its place here.
+    columns
+        Family, number of slots, duration, and group of the family (that of `ALONE` if it is in none) of all
+        kinds; a kind is named by its place here.
     sizes
         Slots of the families that are in a group.
 
@@ -51,9 +52,8 @@ class RequestKinds:
         By kind.
     """
 
-    def __init__(self, kinds: Collection[Kind], sizes: Mapping[int, SlotSize]) -> None:
-        columns: Column = np.array([*kinds], dtype=np.int64).reshape(-1, 3).T.copy()
-        self.families, self.counts, self.durations = columns
+    def __init__(self, columns: Column, sizes: Mapping[int, SlotSize]) -> None:
+        self.families, self.counts, self.durations, self._groups = columns
         self._sizes = sizes
         self._of_family = _ByValue(self.families)
         self._of_group: _ByValue | None = None
@@ -65,19 +65,24 @@ class RequestKinds:
         larger: Column = numbers[(self.counts[numbers] >= count) & (self.durations[numbers] >= duration)]
         return larger
 
-    @cached_property
-    def alone(self) -> Mapping[int, int]:
-        """The kind of each family that has only one, and is the only family of its group, if it is in one:
-        a refusal of it holds for no other kind.
+    def alone(self, families: Column) -> Column:
+        """Return the only kind of each of these families, if it has one only, and is the only family of its
+        group, if it is in one: a refusal of it holds for no other kind. It is -1 for all others.
         """
-        families = self.families.tolist()
-        kinds = Counter(families)
-        groups = Counter(group for group, _ in self._sizes.values())
-        return {
-            family: number
-            for number, family in enumerate(families)
-            if kinds[family] == 1 and groups[self._sizes.get(family, _ALONE)[0]] <= 1
-        }
+        known, kinds = self._alone
+        if not len(known):
+            return np.full_like(families, -1)
+        places = np.minimum(np.searchsorted(known, families), len(known) - 1)
+        found: Column = np.where(known[places] == families, kinds[places], -1)
+        return found
+
+    @cached_property
+    def _alone(self) -> tuple[Column, Column]:
+        """Those families, ascending, and their kinds."""
+        families, firsts, kinds = np.unique(self.families, return_index=True, return_counts=True)
+        _, places, members = np.unique(self._groups[firsts], return_inverse=True, return_counts=True)
+        single = (kinds == 1) & ((self._groups[firsts] == ALONE[0]) | (members[places] == 1))
+        return families[single], firsts[single]
 
     def group_of(self, family: int) -> int | None:
         """Return the group of a family; None if it is alone."""
@@ -99,8 +104,7 @@ class RequestKinds:
         members = self._members.get(group)
         if members is None:
             if self._of_group is None:
-                groups = (self._sizes.get(family, _ALONE)[0] for family in self.families.tolist())
-                self._of_group = _ByValue(np.fromiter(groups, dtype=np.int64, count=len(self.families)))
+                self._of_group = _ByValue(self._groups)
             numbers = self._of_group.places(group)
             sizes = [self._sizes[family][1] for family in self.families[numbers].tolist()]
             amounts: Column = np.array(sizes, dtype=np.int64).reshape(len(numbers), resources).T.copy()
@@ -110,7 +114,6 @@ class RequestKinds:
         return members
 
 
-_ALONE: SlotSize = (-1, ())
 _FEW = 8
 """Members of a group that are not kept: of very many small groups, the columns would take half a kilobyte
 each."""

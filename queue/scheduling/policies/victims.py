@@ -29,9 +29,11 @@ from itertools import chain
 from operator import neg
 
 from fluxqueue.queue.model.records import Workload, WorkloadId
+from fluxqueue.queue.model.replacement_rules import ReplicaOwner
 from fluxqueue.queue.model.victim_views import Floor
 
 __all__ = [
+    "Owner",
     "PreemptionCandidate",
     "VictimSearch",
     "Victims",
@@ -44,8 +46,13 @@ __all__ = [
     "price",
 ]
 
+Owner = WorkloadId | tuple[ReplicaOwner, str]
+"""Whole work, the Job that goes on without a pod, or the owner that does, with the role of its pod."""
+
 _SINGLES = 16
 _MOST_REMOVALS = 32
+_FEW = 8
+"""Of so few, all sets are searched that may lose less."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,6 +86,16 @@ class PreemptionCandidate:
     def loss(self) -> tuple[float, int]:
         """Least first, and of an owner of which only the last pods can go the last one first."""
         return max(self.lost_node_s, self.behind), -(self.place or 0)
+
+    @property
+    def owner(self) -> Owner:
+        """What goes on without it, or the work itself."""
+        return self.floor.key if self.floor is not None else self.of or self.workload
+
+    def takes_along(self, other: PreemptionCandidate) -> bool:
+        """True if another pod ends with this one, since only the last ones of their owner can go."""
+        in_order = self.place is not None and other.place is not None and self.owner == other.owner
+        return in_order and (self.place or 0) < (other.place or 0)
 
     @property
     def turn(self) -> tuple[int, bool]:
@@ -170,13 +187,21 @@ def choose_victims(
                 break
             return (each,)
     chosen = yield from _first_enough(parts, [(each,) for each in order], taken, most_removals + 1)
-    chosen = (*(yield from _left_out((*parts, chosen[-1]), chosen[:-1], most_removals)), chosen[-1])
+    few = tuple(each for each in order if each.turn <= chosen[-1].turn)
+    if len(few) <= _FEW:
+        chosen = yield from _cheapest(parts, few, chosen)
+    else:
+        chosen = (*(yield from _left_out((*parts, chosen[-1]), chosen[:-1], most_removals)), chosen[-1])
     evicted = {each.workload for each in chosen}
     spared = tuple(each for each in parts if each.of not in evicted)
     if not spared or (yield chosen):
         return chosen
     # what the last whole victim alone does not suffice for, pods of others give
-    needed = yield from _on_nodes_taken(chosen, spared, (yield (*spared, *chosen)))
+    needed = spared
+    if len(spared) > _FEW:
+        needed = yield from _on_nodes_taken(chosen, spared, (yield (*spared, *chosen)))
+    if len(needed) <= _FEW:
+        return (*(yield from _cheapest(chosen, needed, needed)), *chosen)
     return (*(yield from _left_out(chosen, needed, most_removals)), *chosen)
 
 
@@ -193,12 +218,15 @@ def choose_parts(orders: Iterable[Sequence[Victims]], *, most_removals: int = _M
     """
     found: list[Victims] = []
     for units in orders:
-        if units and (taken := (yield tuple(chain.from_iterable(units)))):
-            victims = yield from _first_enough((), units, taken)
+        victims = tuple(chain.from_iterable(units))
+        if units and (taken := (yield victims)):
+            if len(victims) > _FEW:
+                victims = yield from _first_enough((), units, taken)
+            if len(victims) <= _FEW:
+                victims = yield from _cheapest((), victims, victims)
             found.append(victims)
-    if not found:
-        return ()
-    return (yield from _left_out((), min(found, key=price), most_removals))
+    best = min(found, key=price, default=())
+    return best if len(best) <= _FEW else (yield from _left_out((), best, most_removals))
 
 
 def choose_moves(units: Sequence[Victims], *, most_removals: int) -> VictimSearch:
@@ -270,6 +298,28 @@ def _left_out(given: Sequence[PreemptionCandidate], victims: Victims, tries: int
                 victims = rest
         size //= 2
     return victims
+
+
+def _cheapest(given: Sequence[PreemptionCandidate], few: Victims, enough: Victims) -> VictimSearch:
+    """Search, of all sets of a few victims that suffice beside what is given, the one with the lowest price;
+    ``enough`` is one that suffices.
+
+    The dearest is left out first, then the other sets are tried that may cost less.
+    """
+    best = enough
+    branches: list[tuple[Victims, Victims]] = [((), tuple(reversed(preemption_order(few))))]
+    while branches:
+        kept, rest = branches.pop()
+        if price(kept) >= price(best):
+            continue
+        if not rest:
+            best = kept
+            continue
+        dearest, *others = rest
+        branches.append(((*kept, dearest), tuple(others)))
+        if not any(each.takes_along(dearest) for each in kept) and (yield (*given, *kept, *others)):
+            branches.append((kept, tuple(others)))
+    return tuple(each for each in few if each in best)
 
 
 def _groups(victims: Victims, size: int) -> list[frozenset[PreemptionCandidate]]:

@@ -232,6 +232,16 @@ def test_queues_are_made_by_operators_only(alice: Person, root: Person) -> None:
     assert root.create(debug).ok
 
 
+def flavor(name: str, wait_s: int = 0) -> dict[str, Any]:
+    return {"name": name, "nodeSelector": {"capacity": name}, "waitSeconds": wait_s}
+
+
+def test_a_queue_may_have_eight_flavors(root: Person) -> None:
+    flavors = [flavor(f"f{number}", 60 * number) for number in range(8)]
+    answer = root.create(make_queue("many", flavors=flavors), "--dry-run=server", "--validate=strict")
+    assert answer.ok, answer.output
+
+
 @pytest.mark.parametrize(
     ("spec", "sentence"),
     [
@@ -276,6 +286,30 @@ def test_queues_are_made_by_operators_only(alice: Person, root: Person) -> None:
         pytest.param({"atLimit": "wait"}, "spec.atLimit", id="nothing that it could do at a limit"),
         pytest.param({"state": "closed"}, "spec.state", id="an unknown state"),
         pytest.param({"limits": {"running": -1}}, "spec.limits.running", id="less than nothing"),
+        pytest.param(
+            {"flavors": [flavor("a", 60)]},
+            "the first flavor has waitSeconds",
+            id="a wait for the first flavor",
+        ),
+        pytest.param(
+            {"flavors": [flavor("a"), flavor("b", 60), flavor("c", 59)]},
+            "a flavor has fewer waitSeconds than the one before it",
+            id="flavors out of order",
+        ),
+        pytest.param({"flavors": [flavor("a"), flavor("a")]}, "spec.flavors[1]", id="two flavors of a name"),
+        pytest.param(
+            {"flavors": [flavor(f"f{number}") for number in range(9)]}, "spec.flavors", id="nine flavors"
+        ),
+        pytest.param(
+            {"flavors": [{**flavor("a"), "nodeSelector": {}}]},
+            "spec.flavors[0].nodeSelector",
+            id="a flavor without labels",
+        ),
+        pytest.param(
+            {"flavors": [flavor("a")], "provision": "pods"},
+            "flavors are not together with provision",
+            id="flavors of nodes that are requested",
+        ),
     ],
 )
 def test_a_contradictory_queue_is_refused_with_a_sentence(root: Person, spec: Any, sentence: str) -> None:

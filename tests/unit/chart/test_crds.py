@@ -20,6 +20,7 @@ from fluxqueue.api.fluxjobs import FluxJobSpec, FluxJobStatus, ObjectRef, Outcom
 from fluxqueue.api.fluxqueues import (
     AtLimit,
     EnforceDuration,
+    Flavor,
     FluxQueueSpec,
     FluxQueueStatus,
     Limits,
@@ -168,6 +169,7 @@ def test_what_a_queue_does_at_a_limit_is_that_of_the_code(default: Rendered) -> 
         ("limits.perUser", Limits),
         ("limits.perWorkload", WorkloadLimits),
         ("namespaces", Members),
+        ("flavors", Flavor),
     ],
 )
 def test_the_parts_of_a_queue_are_those_of_the_code(
@@ -176,6 +178,7 @@ def test_the_parts_of_a_queue_are_those_of_the_code(
     schema = _schema(default, names.FLUXQUEUES, "spec")
     for member in path.split("."):
         schema = schema["properties"][member]
+    schema = schema.get("items", schema)
     assert set(schema["properties"]) == {field.encode_name for field in msgspec.structs.fields(struct)}
 
 

@@ -34,6 +34,8 @@ RECORD: dict[str, Any] = {
     "started_at": "2026-03-02T11:10:02Z",
     "finished_at": "2026-03-02T11:15:02.750000Z",
     "requeues": 0,
+    "cores": 4.0,
+    "run_s": 300.5,
     "jobid": 12,
     "hosts": "node-[1,1]",
 }
@@ -80,6 +82,8 @@ async def test_a_row_of_the_history_leads_to_what_it_has_of_the_job(
         "node-1 (2)",
         "alice",
         "what the history has of it",
+        "2 pods: 4 cores in all, for 10m",
+        "5m of 10m (50%)",
         ">night</a>",
     ):
         assert expected in page.text

@@ -202,6 +202,48 @@ async def test_a_container_that_has_not_started_is_waited_for(monkeypatch: pytes
     assert (await anext(found))["begin"]
 
 
+@pytest.mark.parametrize("between", ["waiting", "terminated"])
+async def test_in_a_crash_loop_each_line_is_sent_once(between: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "_AGAIN_S", 0.0)
+    over = {"exitCode": 3, "reason": "Error"}
+    state = {"waiting": {"reason": "CrashLoopBackOff"}} if between == "waiting" else {"terminated": over}
+    down = pod(state=state, lastState={"terminated": over}, restartCount=1)
+    down["spec"]["restartPolicy"] = "OnFailure"
+    made = stage(down)
+    seen = prints(made, [b"of run 1"], then=lambda: None)
+    stream = log_events(made.site, await asked(made))
+    texts = [(await anext(stream)).decode() for _ in range(8)]
+    assert len([text for text in texts if "of run 1" in text]) == 1
+    wait = "The container main ended with exit code 3, Error; it is started again."
+    assert [text for text in texts if wait in text] == [f'data: {{"wait":"{wait}"}}\n\n']
+    assert len(seen) == 2
+
+    prints(made, [b"of run 2"], then=lambda: ended(made, 3))
+    made.api.objects[PODS.path("blue")] = {"items": [pod(restartCount=2)]}
+    rest = "".join([each.decode() async for each in stream])
+    assert rest.count('"begin":true') == rest.count("of run 2") == 1
+    assert "has ended, with exit code 3" in rest
+
+
+async def test_an_init_container_that_succeeded_is_not_started_again() -> None:
+    first = pod(state={"terminated": {"exitCode": 0, "reason": "Completed"}})
+    first["spec"] |= {"restartPolicy": "Always", "initContainers": [{"name": "main"}]}
+    made = stage(first)
+    prints(made, [b"one"], then=lambda: None)
+    found = [each async for each in events(made, await asked(made))]
+    assert found[-1] == {"why": "The container has ended, with exit code 0, Completed."}
+
+
+async def test_a_log_that_breaks_off_while_its_container_runs_is_read_again(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(module, "_AGAIN_S", 0.0)
+    made = stage()
+    prints(made, [b"one"], then=lambda: None)
+    found = events(made, await asked(made))
+    assert [await anext(found) for _ in range(4)] == 2 * [{"lines": [], "begin": True}, {"lines": ["one"]}]
+
+
 async def test_without_scripts_a_page_has_the_last_lines() -> None:
     client = InProcess(stage(pod(restartCount=2)))
     client.stage.api.objects[LOG] = b"<b>one</b>\n\x1b[31mtwo\x1b[0m\n"

@@ -174,6 +174,17 @@ def waits_for(name: str, why: str, **spec: Any) -> Picture:
     )
 
 
+def waits_for_flavor(wait_s: int) -> Picture:
+    """One waits, and is told that it may use spot nodes in five minutes."""
+    told = f"flavor 'own': wants 1 pod, free now: 0; it may use flavor 'spot' too from {FROM} on"
+    flavors = [
+        {"name": name, "nodeSelector": {"kind": name}, "waitSeconds": seconds}
+        for name, seconds in (("own", 0), ("spot", wait_s))
+    ]
+    work = waiting(Reason.WAITING_FOR_NODES, told, job=plain_job("8"))
+    return picture(work, queues={"default": a_queue(flavors=flavors)})
+
+
 def alone(work: ShownWork) -> Picture:
     return picture(work, ran=frozenset({"pod-uid"}))
 
@@ -193,6 +204,7 @@ TRUE: Mapping[str, Callable[[], Picture]] = {
         "w", f"in its minimum run time until {FROM}", preemptionRules={"minRunSeconds": 600}
     ),
     "nodes are held without preemption": lambda: waits_for("w", "in a queue without preemption"),
+    "waits for a flavor": lambda: waits_for_flavor(600),
     "reserved": lambda: alone(
         reserved(waiting(Reason.WAITING_FOR_NODES, HELD_FOR_IT, expected(LATER, reserved=True)))
     ),
@@ -252,6 +264,7 @@ FALSE: Mapping[str, tuple[str, Callable[[], Picture]]] = {
             quotas={("default", "q"): ResourceQuota()},
         ),
     ),
+    "waits for a flavor that it may use": ("next flavor", lambda: waits_for_flavor(60)),
     "a failed start of a pod on its node": (
         "failed start",
         lambda: alone(

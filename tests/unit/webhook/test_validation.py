@@ -58,6 +58,15 @@ def test_a_queue_with_every_field_is_accepted() -> None:
         ({"nodeSelector": {"UPPER.com/pool": "x"}}, "spec.nodeSelector: 'UPPER.com/pool' is no key"),
         ({"nodeSelector": {"pool": "a,b"}}, "spec.nodeSelector: 'a,b' is no value of the label pool"),
         (
+            {
+                "flavors": [
+                    {"name": "own", "nodeSelector": {"a": "b"}},
+                    {"name": "x", "nodeSelector": {"c d": "x"}},
+                ]
+            },
+            "spec.flavors[1].nodeSelector: 'c d' is no key of a label, no node can have it",
+        ),
+        (
             {"namespaces": {"matchLabels": {"team": "-x"}}},
             "spec.namespaces.matchLabels: '-x' is no value of the label team",
         ),

@@ -165,3 +165,50 @@ async def test_the_objects_of_one_job_at_a_time_are_in_memory_for_one_person(
     assert most == 1
     await asyncio.gather(*(job_page(stage.site, replace(question, viewer=viewer)) for viewer in viewers))
     assert most == 4
+
+
+METRICS = "/apis/metrics.k8s.io/v1beta1/namespaces/blue/pods"
+
+
+def running(stage: Stage) -> None:
+    """Show a job that has run for 5 minutes of 20, on one node."""
+    stage.show(
+        job("wrf", state="Running", nodes="node-1", startedAt=at(-300), spec={"durationSeconds": 1200})
+    )
+    labels = {"batch.kubernetes.io/controller-uid": "uid-of-wrf"}
+    pod = {
+        "metadata": {"name": "wrf-0", "namespace": "blue", "labels": labels},
+        "spec": {"nodeName": "node-1", "containers": [{"name": "main"}]},
+        "status": {"phase": "Running"},
+    }
+    stage.api.objects[PODS.path("blue")] = {"items": [pod]}
+
+
+async def test_what_runs_is_compared_with_what_it_asked_for() -> None:
+    stage = Stage()
+    running(stage)
+    measured = {"metadata": {"name": "wrf-0"}, "containers": [{"usage": {"cpu": "500m", "memory": "1Gi"}}]}
+    stage.api.objects[METRICS] = {"items": [measured]}
+    text = await html(stage)
+    assert "5m of 20m so far (25%)" in text
+    assert "0.5 of 2 (25%) in use now" in text
+    assert "1 GiB, without a request, in use now" in text
+    assert [who for who, _, path, _ in stage.api.asked if path == METRICS] == ["alice"]
+
+
+async def test_without_figures_of_use_a_sentence_says_why() -> None:
+    stage = Stage()
+    running(stage)
+    assert "not known: this cluster serves no metrics" in await html(stage)
+    stage.api.refused = {("alice", PODS.path("blue"))}
+    assert "not known: its pods cannot be read" in await html(stage)
+
+
+async def test_ended_work_has_its_time_and_waiting_work_no_efficiency() -> None:
+    stage = Stage()
+    stage.show(job("wrf"))
+    assert ">Efficiency<" not in await html(stage)
+    stage.show(job("wrf", version=2, state="Completed", startedAt=at(-300), finishedAt=at(-225)))
+    text = await html(stage)
+    assert "75s of 5m (25%)" in text
+    assert "Kubernetes keeps no figures of pods that have ended" in text

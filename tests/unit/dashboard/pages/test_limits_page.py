@@ -93,3 +93,14 @@ async def test_nothing_is_said_to_be_nothing() -> None:
     text = await html(Stage(), *BOTH)
     assert "There is no FluxQueue" in text
     assert "There are no FluxAccounts" in text
+
+
+async def test_columns_of_accounts_with_nothing_in_them_are_left_out() -> None:
+    made = stage()
+    text = await html(made, *BOTH)
+    assert "Left of budgets" in text
+    assert "Guaranteed" not in text
+    made.state.accounts.remove(made.state.accounts.get("", "physics"))  # type: ignore[arg-type]
+    text = await html(made, *BOTH)
+    assert "Left of budgets" not in text
+    assert "Limits of resources" not in text

@@ -2,13 +2,21 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 import pytest
 from support.fluxion_builders import ask, engine, jobspec, node, slot
 
 from fluxqueue.fluxion.engine.engine import Engine
-from fluxqueue.fluxion.foreign.bookings import accepting_nodes, never_fits, problem_of, shares_of, slots_on
+from fluxqueue.fluxion.foreign.bookings import (
+    accepting_nodes,
+    in_flavor_of,
+    never_fits,
+    problem_of,
+    shares_of,
+    slots_on,
+)
 from fluxqueue.fluxion.foreign.parts import Part
 from fluxqueue.fluxion.foreign.units import ForeignUnits
 from fluxqueue.fluxion.match.jobspec import read_jobspec
@@ -70,6 +78,17 @@ def test_a_node_that_is_set_aside_before_the_end_is_refused() -> None:
     )
     assert problem(made, NodeShare("a", amounts={"cpu": 1_000}), duration_s=500) == ""
     assert problem(made, NodeShare("a", amounts={"cpu": 1_000}), duration_s=1_500)
+
+
+def test_a_request_is_on_the_nodes_of_the_flavor_that_our_own_placement_is_in() -> None:
+    made, spec = cluster(), json.loads(ONE)
+    assert in_flavor_of(made.state, plain := read_jobspec(ONE), [NodeShare("a")]) is plain
+    spec["attributes"]["system"]["flavors"] = [
+        {"name": name, "wait": 0, "labels": [name]} for name in ("slow", "fast")
+    ]
+    chosen = in_flavor_of(made.state, read_jobspec(json.dumps(spec)), [NodeShare("a")])
+    request = JobMatchRequest(ONE)
+    assert accepting_nodes(made.state, chosen, request, Part("w", 1, {"cpu": 1_000})) == {"a"}
 
 
 def test_nodes_that_hold_one_slot_accept_a_part() -> None:

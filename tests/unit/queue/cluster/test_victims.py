@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 from support.builders import PodBuilder, make_job, make_node, make_pod
 from support.controller_bench import managed_caches, subscribed
+from support.gang_builders import read_object
 from support.memory_api import MemoryApi
 from support.queue_builders import a_workload, an_allocation
 
@@ -17,13 +18,16 @@ from fluxqueue.api import names
 from fluxqueue.api.fluxjobs import State
 from fluxqueue.queue.cluster import victims
 from fluxqueue.queue.cluster.caches import Caches
+from fluxqueue.queue.cluster.gang_objects import Lookup, Readable
 from fluxqueue.queue.cluster.victims import Victims
 from fluxqueue.queue.model.jobspecs import SizedPods, jobspec_of
 from fluxqueue.queue.model.records import Allocation, ReleaseMode, SlotState, Workload
 from fluxqueue.queue.model.replacement_rules import ReplicaOwner
+from fluxqueue.queue.model.sources.registry import source_named
 from fluxqueue.queue.model.victim_views import BudgetShare, Floor, Return
 from fluxqueue.queue.noderules.pod_rules import Selector, selector_of
 
+PYTORCH = source_named("pytorchjob")
 SAVED = "2026-01-01T00:00:30Z"
 WEB = {"matchLabels": {"app": "web"}}
 
@@ -365,3 +369,63 @@ def test_of_a_statefulset_the_highest_ordinals_go_first() -> None:
     floor = Floor(ReplicaOwner("default", "StatefulSet", "db"), 1)
     assert [(view.place, view.floor) for view in views] == [(2, floor), (10, floor)]
     assert in_cluster(caches).elastic_pods(rows[0]).keys() == {"db-2", "db-10"}
+
+
+def elastic_workers(monkeypatch: pytest.MonkeyPatch, least: int) -> tuple[MemoryApi, Caches]:
+    """Three workers of an elastic PyTorchJob."""
+    made = (pod(f"worker-{at}", "PyTorchJob", "kubeflow.org/v1") for at in range(3))
+    server, caches = shown(
+        *(
+            each.label("training.kubeflow.org/replica-type", "worker")
+            .label("training.kubeflow.org/replica-index", str(at))
+            .with_("metadata.ownerReferences", [owner_of_workers()])
+            for at, each in enumerate(made)
+        )
+    )
+    spec = {
+        "elasticPolicy": {"minReplicas": least, "maxReplicas": 3},
+        "pytorchReplicaSpecs": {"Worker": {"replicas": 3}},
+    }
+    obj = read_object(PYTORCH, spec, name="train")
+    monkeypatch.setattr(caches.gang_objects, "find", lambda *_of: Lookup(Readable.YES, obj))
+    return server, caches
+
+
+def owner_of_workers() -> dict[str, Any]:
+    return {
+        "apiVersion": "kubeflow.org/v1",
+        "kind": "PyTorchJob",
+        "name": "train",
+        "uid": "x",
+        "controller": True,
+    }
+
+
+def test_a_worker_of_an_elastic_pytorchjob_may_end_alone_but_the_first(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    _, caches = elastic_workers(monkeypatch, 1)
+    first, second = (in_cluster(caches).view(*single(f"worker-{at}")) for at in (0, 1))
+    assert first.obstacle.startswith("a part of something")
+    owner = ReplicaOwner("default", "PyTorchJob", "train")
+    assert (second.obstacle, second.returns) == ("", Return.REPLACED)
+    assert second.floor == Floor(owner, 1, "worker", as_whole=True)
+    assert len(in_cluster(caches).elastic_pods(single("worker-1")[0])) == 3, "the first one counts"
+
+
+@pytest.mark.parametrize(("allowed", "least"), [(2, 1), (1, 0)])
+def test_a_suspended_gang_gives_pods_back_only_if_its_budgets_allow_it(
+    monkeypatch: pytest.MonkeyPatch, allowed: int, least: int
+) -> None:
+    server, caches = elastic_workers(monkeypatch, 1)
+    budget = {
+        "metadata": {"name": "all"},
+        "spec": {"selector": {}},
+        "status": {"disruptionsAllowed": allowed},
+    }
+    server.put("poddisruptionbudgets", budget)
+    row, allocation = group("worker-0", "worker-1")
+    gang = replace(row, kind="PyTorchJob", api_version="kubeflow.org/v1", name="train")
+    seen = in_cluster(caches)
+    assert seen.view(gang, allocation).least == least
+    assert not seen.budgets(gang, allocation), "it may be suspended in any case"

@@ -161,5 +161,5 @@ def test_a_template_that_names_a_part_of_a_composite_group_is_one_sentence(
     )
     monkeypatch.setattr(caches.gang_objects, "find", lambda *_: Lookup(Readable.YES, part))
     assert native_scheduling(a_job(naming()), caches).problem.startswith(
-        "PodGroup default/x: spec.parentCompositePodGroupName: CompositePodGroup both is not read"
+        "PodGroup default/x: spec.parentCompositePodGroupName: CompositePodGroup both is not read for Jobs"
     )

@@ -3,15 +3,26 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from datetime import timedelta
 
 import msgspec
 import pytest
 from support.builders import PodBuilder, make_pod
-from support.queue_builders import EPOCH
+from support.queue_builders import EPOCH, a_workload
 
+from fluxqueue.api.fluxjobs import State
 from fluxqueue.api.pods import Pod
-from fluxqueue.queue.model.idleness import Idleness, IdleRules, ends_for_good, is_idle
+from fluxqueue.queue.model.idleness import (
+    Idleness,
+    IdleRules,
+    ends_for_good,
+    is_idle,
+    is_unused,
+    waits_last,
+)
+from fluxqueue.queue.model.records import Epoch, FluxionJobId
+from fluxqueue.queue.model.requeue_records import Moved, RequeueState, Unused
 
 RULES = IdleRules(for_seconds=300, grace_seconds=120, every_seconds=60, then="end")
 BEGUN = Idleness((None, frozenset({"a"})), EPOCH, EPOCH)
@@ -110,3 +121,15 @@ def test_what_an_owner_creates_again_does_not_end_for_good() -> None:
     once = service.with_("spec.restartPolicy", "Never")
     assert [ends_for_good("Pod", [read(each)]) for each in (bare, service, once)] == [True, False, True]
     assert ends_for_good("Job", [read(service)])
+
+
+def test_only_what_was_preempted_while_it_was_idle_waits_last() -> None:
+    unused = Unused(jobid=7, pods="x", since=EPOCH, seen_at=EPOCH, seen_by=3)
+    row = a_workload("mpi", jobid=7, state=State.RUNNING, requeue_state=RequeueState(unused=unused))
+    assert (is_unused(row, Epoch(3)), is_unused(row, Epoch(4)), waits_last(row)) == (True, False, False)
+    assert not is_unused(replace(row, jobid=FluxionJobId(8)), Epoch(3)), "it was started again"
+    pending = replace(row, state=State.PENDING, jobid=None)
+    assert (waits_last(pending), waits_last(replace(pending, requeue_state=RequeueState()))) == (True, False)
+    moved = Moved(at=EPOCH, first=9, since=EPOCH, nodes=1)
+    state = RequeueState(unused=unused, preempted_for=9, moved=moved)
+    assert not waits_last(replace(pending, requeue_state=state))

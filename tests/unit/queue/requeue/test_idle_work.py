@@ -9,21 +9,22 @@ from datetime import timedelta
 from typing import Any
 
 import pytest
-from support.builders import make_job, make_pod
+from msgspec import structs
+from support.builders import make_job, make_pod, make_queue
 from support.controller_bench import RecordedEvents, running, until
 from support.memory_api import MemoryApi
 from support.queue_builders import EPOCH, a_workload, an_allocation
 from support.recording_ledger import RecordingLedger
 
 from fluxqueue.api import names
-from fluxqueue.api.fluxjobs import State
+from fluxqueue.api.fluxjobs import Reason, State
 from fluxqueue.kube.events import Severity
 from fluxqueue.queue.cluster.caches import Caches
 from fluxqueue.queue.metrics import IDLE
 from fluxqueue.queue.model.groups import POD_GROUP
-from fluxqueue.queue.model.idleness import IdleRules, PodName
+from fluxqueue.queue.model.idleness import IdleRules, PodName, is_unused
 from fluxqueue.queue.model.records import ReleaseMode, Workload, WorkloadId
-from fluxqueue.queue.model.requeue_records import RequeueState
+from fluxqueue.queue.model.requeue_records import RequeueState, Unused
 from fluxqueue.queue.model.time_limits import is_over_time_limit, over_limit_message
 from fluxqueue.queue.requeue.idle_work import IdleWork
 from fluxqueue.queue.requeue.prometheus import NoAnswer
@@ -38,7 +39,9 @@ TOLD = f"{SINCE}; it is ended from 2026-01-01T00:04:00Z on, unless it is used be
 class Bench:
     """A running Job of two pods, and answers once a minute."""
 
-    def __init__(self, row: Workload | None = None, *pods: Any, **rules: Any) -> None:
+    def __init__(
+        self, row: Workload | None = None, *pods: Any, preemption: str = "lowerPriority", **rules: Any
+    ) -> None:
         self.row = row if row is not None else a_row()
         self.ledger = RecordingLedger((self.row, an_allocation(["n0", "n1"])))
         self.server, self.events = MemoryApi(), RecordedEvents()
@@ -48,6 +51,7 @@ class Bench:
         self.answer: dict[str, float] | None = {}
         self.idle = self.another_leader(**rules)
         self.server.show_in(self.caches)
+        self.server.put("fluxqueues", make_queue(self.row.queue, preemption=preemption))
         self.server.put("jobs", make_job("mpi").indexed(2).uid("the-uid").build())
         for each in pods or (member("p-0"), member("p-1")):
             self.server.put("pods", each.build())
@@ -254,6 +258,121 @@ async def test_the_pods_of_a_group_are_ended_together() -> None:
     for minute in range(4, 9):
         await bench.after(minute, **UNUSED)
     assert bench.ended
+
+
+PREEMPTIBLE = f"{SINCE}; work of any priority may preempt it, unless it is used before"
+
+
+def stored(bench: Bench) -> Unused | None:
+    row = bench.ledger.get(bench.row.id)
+    assert row is not None
+    return row.requeue_state.unused
+
+
+def counts(bench: Bench) -> bool:
+    row = bench.ledger.get(bench.row.id)
+    return row is not None and is_unused(row, bench.ledger.epoch)
+
+
+async def until_preemptible(bench: Bench) -> None:
+    for minute in range(4):
+        await bench.after(minute, **UNUSED)
+        assert stored(bench) is None
+    assert await bench.after(4) == PREEMPTIBLE
+
+
+async def test_work_may_be_preempted_once_its_grace_is_over_and_until_it_is_used() -> None:
+    bench = Bench(then="preemptible")
+    await until_preemptible(bench)
+    told = (
+        f"{SINCE}; from 2026-01-01T00:04:00Z on work of any priority may preempt it, unless it is used before"
+    )
+    assert bench.events.events == [("Job mpi", "Idle", f"Job default/mpi is {told}", Severity.WARNING)]
+    assert (counts(bench), bench.ended) == (True, False)
+    first = stored(bench)
+    assert await bench.after(5) == PREEMPTIBLE
+    assert stored(bench) is first, "nothing is written while it stays so"
+    assert await bench.after(6, p_0=0, p_1=60) == ""
+    assert stored(bench) is None
+    for minute in (7, 8):
+        await bench.after(minute, **UNUSED)
+    assert stored(bench) is None, "the time begins anew"
+
+
+async def test_while_its_use_is_not_known_work_is_not_preempted_for_that() -> None:
+    bench = Bench(then="preemptible")
+    await until_preemptible(bench)
+    bench.answer = None
+    assert (await bench.after(5), counts(bench)) == (PREEMPTIBLE, True)
+    assert await bench.after(7) == (
+        f"{SINCE} until 2026-01-01T00:04:00Z, and its use is not known since; "
+        "it is not preempted for that while that is so"
+    )
+    assert not counts(bench)
+    assert (await bench.after(8, **UNUSED), counts(bench)) == (PREEMPTIBLE, True)
+
+
+async def test_another_leader_lets_work_be_preempted_with_its_first_answer() -> None:
+    bench = Bench(then="preemptible")
+    await until_preemptible(bench)
+    former = stored(bench)
+    assert former is not None
+    await bench.ledger.set_unused({bench.row.id: structs.replace(former, seen_by=former.seen_by + 1)})
+    bench.idle, bench.answer = bench.another_leader(then="preemptible"), None
+    assert (await bench.after(5), counts(bench)) == ("", False)
+    unknown = await bench.after(7, p_0=0.0)
+    assert unknown.endswith("its use is not known since; it is not preempted for that while that is so")
+    assert not counts(bench)
+    assert (await bench.after(8, **UNUSED), counts(bench)) == (PREEMPTIBLE, True)
+    assert bench.events.reasons == ["Idle"], "it was told before"
+
+
+async def test_another_leader_begins_anew_with_work_that_changed_meanwhile() -> None:
+    bench = Bench(then="preemptible")
+    await until_preemptible(bench)
+    bench.idle = bench.another_leader(then="preemptible")
+    bench.server.put("pods", member("p-2").build())
+    assert (await bench.after(5, **UNUSED, p_2=0), stored(bench)) == ("", None)
+
+
+async def test_work_that_stops_for_it_may_go_on_in_its_grace_only() -> None:
+    bench = Bench(then="preemptible")
+    await until_preemptible(bench)
+    row = bench.ledger.get(bench.row.id)
+    assert row is not None
+    until_then = EPOCH + timedelta(minutes=6)
+    told = structs.replace(row.requeue_state, stop_at=until_then, preempted_for=3)
+    stops = replace(row, state=State.DRAINING, reason=Reason.PREEMPTED, requeue_state=told)
+    bench.ledger.put(stops, bench.ledger.allocation(row.id))
+    await bench.after(6, p_0=60, p_1=60)
+    assert stored(bench) is not None, "it is too late"
+    bench.ledger.put(stops, bench.ledger.allocation(row.id))
+    await bench.after(5, **UNUSED)
+    assert counts(bench)
+    await bench.after(5.5, p_0=60, p_1=60)
+    assert stored(bench) is None
+
+
+async def test_without_that_choice_what_was_stored_goes() -> None:
+    bench = Bench(then="preemptible")
+    await until_preemptible(bench)
+    bench.idle = bench.another_leader(then="notice")
+    assert (await bench.after(5), stored(bench)) == ("", None)
+
+
+async def test_in_a_queue_without_preemption_it_is_only_told() -> None:
+    bench = Bench(then="preemptible", preemption="never")
+    for minute in range(9):
+        await bench.after(minute, **UNUSED)
+    assert (await bench.after(9), stored(bench)) == (SINCE, None)
+
+
+async def test_a_pod_of_a_service_is_told_and_not_preempted_for_it() -> None:
+    row = a_row(kind="Pod", api_version="v1", uid="p-0", release_mode=ReleaseMode.POD)
+    bench = Bench(row, member("p-0", owner="ReplicaSet"), then="preemptible")
+    for minute in range(9):
+        await bench.after(minute, p_0=0)
+    assert (await bench.after(9), stored(bench)) == (SINCE, None)
 
 
 @pytest.mark.parametrize(("allowed", "ended"), [(True, False), (False, True)])

@@ -265,3 +265,46 @@ async def test_workers_that_leave_do_not_count_again(bench: Bench, shown: Shown,
     clock.now += timedelta(minutes=7)  # nothing waits any more for what does not end
     await urgent(bench, 2, "again", 20)
     assert ending(bench) == ["ray"]
+
+
+async def elastic_gang(bench: Bench, shown: Shown, in_slots: int, alone: int, least: int) -> None:
+    """Start a PyTorchJob: workers in slots, of which the first stays, and workers that were matched alone."""
+    floor = Floor(ReplicaOwner("default", "PyTorchJob", "train"), least, "worker", as_whole=True)
+    uids = [f"train-{rank}" for rank in range(in_slots)]
+    further = [job(f"worker-{number}", 1, "8", "1h") for number in range(alone)]
+    shown.floors_of_gang["train"] = dict.fromkeys((*uids, *(each.uid for each in further)), floor)
+    shown.floors_of_gang["train"]["train-0"] = replace(floor, stays=True)
+    shown.floor_of_pod |= {each.uid: floor for each in further}
+    described = job("train", in_slots, "8", "1h")
+    await started(bench, shown, replace(described, kind="PyTorchJob", release_mode=ReleaseMode.GROUP))
+    await started(
+        bench, shown, *(replace(each, kind="Pod", release_mode=ReleaseMode.POD) for each in further)
+    )
+
+
+async def test_workers_that_were_matched_alone_count_with_those_in_slots(bench: Bench, shown: Shown) -> None:
+    await elastic_gang(bench, shown, 1, 3, 1)
+    await urgent(bench, 3)
+    assert (ending(bench), given_ranks(bench.row("train"))) == (["worker-0", "worker-1", "worker-2"], set())
+
+
+async def test_an_owner_at_its_least_is_suspended_and_no_needed_worker_ends_alone(
+    bench: Bench, shown: Shown
+) -> None:
+    await elastic_gang(bench, shown, 2, 2, 4)
+    await urgent(bench, 2)
+    assert ending(bench) == ["train"]
+
+
+async def test_the_first_worker_never_ends_alone(bench: Bench, shown: Shown) -> None:
+    await elastic_gang(bench, shown, 4, 0, 1)
+    await urgent(bench, 3)
+    assert (ending(bench), sorted(given_ranks(bench.row("train")))) == ([], [1, 2, 3])
+
+
+async def test_one_slot_of_a_gang_stays_by_which_it_is_known(bench: Bench, shown: Shown) -> None:
+    await elastic_gang(bench, shown, 2, 2, 1)
+    shown.floors_of_gang["train"]["train-0"] = shown.floors_of_gang["train"]["train-1"]
+    await urgent(bench, 3)
+    assert len(given_ranks(bench.row("train"))) == 1
+    assert ending(bench) == ["worker-0", "worker-1"]

@@ -23,7 +23,8 @@ from fluxqueue.queue.model.moldable import planned_duration_s, started_pods
 from fluxqueue.queue.model.records import Allocation, Workload
 from fluxqueue.queue.model.victim_views import VictimView
 from fluxqueue.queue.scheduling import preemption
-from fluxqueue.queue.scheduling.elastic_victims import ElasticVictims
+from fluxqueue.queue.scheduling.elastic_endings import ElasticEndings
+from fluxqueue.queue.scheduling.elastic_work import ElasticWork
 from fluxqueue.queue.scheduling.graph_jobs import DRAIN_S, leaving_job
 from fluxqueue.queue.scheduling.limits import Quotas
 
@@ -214,13 +215,15 @@ async def test_a_pod_that_grew_and_ends_while_it_is_chosen_breaks_no_cycle(
     shown.pods["wide"]["grown"] = clock.now
     shown.further["wide"] = ["grown"]
     await bench.submit(job("urgent", 1, "8", "1h", priority=10))
-    gone, of, given_back = bench.row("grown").id, ElasticVictims._of, ElasticVictims.given_back
+    gone, held_by, given_back = bench.row("grown").id, ElasticWork.held, ElasticEndings.given_back
 
-    def given_back_later(self: ElasticVictims, *chosen: Any) -> Any:
-        monkeypatch.setattr(ElasticVictims, "_of", lambda self, each: [] if each == gone else of(self, each))
+    def given_back_later(self: ElasticEndings, *chosen: Any) -> Any:
+        monkeypatch.setattr(
+            ElasticWork, "held", lambda self, each: [] if each == gone else held_by(self, each)
+        )
         return given_back(self, *chosen)
 
-    monkeypatch.setattr(ElasticVictims, "given_back", given_back_later)
+    monkeypatch.setattr(ElasticEndings, "given_back", given_back_later)
     await bench.cycle()
     assert (bench.row("wide").state, leaving(bench, "wide")) == (State.RUNNING, [])
 
@@ -230,13 +233,13 @@ async def test_a_victim_that_ended_while_its_eviction_was_stored_fails_no_cycle(
 ) -> None:
     await started(bench, shown, job("victim", 4, "8", "1h"))
     await bench.submit(job("urgent", 1, "8", "1h", priority=10))
-    in_words = ElasticVictims.in_words
+    in_words = ElasticEndings.in_words
 
-    def in_words_later(self: ElasticVictims, *chosen: Any) -> list[str]:
-        monkeypatch.setattr(ElasticVictims, "_of", lambda *_: [])
+    def in_words_later(self: ElasticEndings, *chosen: Any) -> list[str]:
+        monkeypatch.setattr(ElasticWork, "held", lambda *_: [])
         return in_words(self, *chosen)
 
-    monkeypatch.setattr(ElasticVictims, "in_words", in_words_later)
+    monkeypatch.setattr(ElasticEndings, "in_words", in_words_later)
     await bench.cycle()
     assert bench.row("victim").state is State.DRAINING
 

@@ -14,7 +14,7 @@ from support.builders import Json, PodBuilder, make_account, make_node, make_pod
 
 from fluxqueue.api.fluxaccounts import FluxAccount
 from fluxqueue.api.fluxjobs import FluxJob, FluxJobSpec, FluxJobStatus, ObjectRef, State
-from fluxqueue.api.fluxqueues import FluxQueue, Policy
+from fluxqueue.api.fluxqueues import Flavor, FluxQueue, Policy
 from fluxqueue.api.fluxreservations import FluxReservation
 from fluxqueue.api.metadata import ObjectMeta
 from fluxqueue.api.nodes import Node
@@ -44,11 +44,12 @@ def a_fluxjob(
     topology: TopologyRequest = ANYWHERE,
     reservation: str = "",
     devices: int = 0,
+    flavors: Sequence[Flavor] = (),
 ) -> FluxJob:
     """A job with pods of four cores.
     With hosts it has run for a minute, without it waits, in the order of names.
     """
-    rules = PlacementRules(topology=topology, reservation=reservation)
+    rules = PlacementRules(topology=topology, reservation=reservation, flavors=flavors)
     requests = {"cpu": Decimal(4), **({"devices/gpu.example.com/any": Decimal(devices)} if devices else {})}
     text = jobspec_of(name, [SizedPods(requests, pods)], duration_s=duration_s or None, placement=rules)
     spec = FluxJobSpec(
@@ -108,6 +109,22 @@ def test_the_table_distinguishes_policies_and_added_nodes() -> None:
     snapshot = a_snapshot(*BLOCKED)
     assert waits(under(snapshot, Policy.FCFS, 1)) == {"wide-1": 540, "long-2": 840, "short-3": 840}
     assert waits(with_more_nodes(snapshot, 2)) == {"wide-1": 0, "long-2": 0, "short-3": 300}
+
+
+@pytest.mark.parametrize("policy", ["easy", "fcfs"])
+def test_work_starts_in_a_flavor_when_it_has_waited_for_it(policy: str) -> None:
+    flavors = (Flavor("own", {"name": "n0"}), Flavor("spot", {"name": "n1"}, 3_600))
+    nodes = [
+        msgspec.convert(make_node(name, cpu="4").label("name", name).build(), Node) for name in ("n0", "n1")
+    ]
+    jobs = [
+        a_fluxjob("run-0", 1, 600, hosts="n0"),
+        a_fluxjob("next-1", 1, 900, flavors=flavors),
+        a_fluxjob("last-2", 1, 900, flavors=flavors),
+    ]
+    queues = [msgspec.convert(make_queue("default", policy=policy), FluxQueue)]
+    snapshot = snapshot_of(nodes, (), jobs, SiteObjects(queues), NOW)
+    assert waits(snapshot) == {"next-1": 60, "last-2": 540}
 
 
 def test_the_end_of_work_that_overruns_moves() -> None:

@@ -89,6 +89,35 @@ def test_the_pods_of_a_gang_that_starts_count(pace: FluxJobPace, ledger: Recordi
     assert pace.too_early_to_create_s(started) == 0.0, "a gang that does not start for long delays nothing"
 
 
+def test_the_burst_of_a_namespace_keeps_no_fluxjobs_of_others_waiting(
+    pace: FluxJobPace, ledger: RecordingLedger
+) -> None:
+    burst = replace(WAITING, id=WorkloadId(2), state=State.ALLOCATED, pods=64, allocated_at=ledger.clock())
+    pace.count(burst.id, burst)
+    own = replace(a_running(ledger), submitted_at=ledger.clock())
+    others = replace(own, namespace="another")
+    assert pace.delay_s(own, exists=False) > pace.delay_s(others, exists=False)
+    assert pace.too_early_to_create_s(own) > pace.too_early_to_create_s(others) == 0.0
+    pace.count(burst.id, None)
+    assert pace.too_early_to_create_s(own) == 0.0
+
+
+def test_in_a_long_burst_started_work_asks_ever_less_often_and_a_minute_at_most(
+    pace: FluxJobPace, ledger: RecordingLedger
+) -> None:
+    started = replace(a_running(ledger), submitted_at=ledger.clock())
+    waits = []
+    for number in range(2, 100):
+        burst = replace(WAITING, id=WorkloadId(number), state=State.ALLOCATED, pods=64)
+        pace.count(burst.id, replace(burst, allocated_at=ledger.clock()))
+        if not (wait_s := pace.too_early_to_create_s(started)):
+            break
+        waits.append(wait_s)
+        ledger.now += timedelta(seconds=wait_s)
+    assert (waits[0], max(waits), round(sum(waits))) == (1.0, 5.0, 60)
+    assert len(waits) <= 20
+
+
 def test_early_estimates_are_written_at_once_and_then_one_a_second(
     pace: FluxJobPace, ledger: RecordingLedger
 ) -> None:

@@ -167,7 +167,7 @@ async def test_work_that_started_has_its_fluxjob_after_a_while_whatever_else_sta
 ) -> None:
     monkeypatch.setattr(fluxjob_pace, "_STARTING", 0)
     ledger.put(a_workload("next", uid="next-uid", state=State.ALLOCATED, submitted_at=ledger.clock()))
-    started = replace(RUNNING, submitted_at=ledger.clock() - timedelta(seconds=20))
+    started = replace(RUNNING, submitted_at=ledger.clock() - timedelta(seconds=60))
     ledger.put(started)
     assert await writer._write(started.id) is None
     assert status(memory)["state"] == "Running"

@@ -7,7 +7,7 @@ from support.builders import make_node
 from support.queue_builders import a_workload, an_allocation
 
 from fluxqueue.api.fluxjobs import State
-from fluxqueue.api.fluxqueues import FluxQueue, FluxQueueSpec, Members, Policy, QueueState
+from fluxqueue.api.fluxqueues import Flavor, FluxQueue, FluxQueueSpec, Members, Policy, QueueState
 from fluxqueue.api.metadata import ObjectMeta
 from fluxqueue.api.nodes import Node
 from fluxqueue.queue.model.records import SlotState
@@ -64,6 +64,20 @@ def test_a_node_selector_that_matches_no_node_is_reported() -> None:
     queue = a_queue(node_selector={"disk": "ssd", "gen": "2"})
     assert conditions(queue, {"disk": "ssd"}, {"gen": "2"})["Starting"] == ("False", "NoNodes")
     assert conditions(queue, {"disk": "ssd", "gen": "2", "more": "x"})["Starting"] == ("True", "Open")
+
+
+def test_a_flavor_that_no_node_has_is_named() -> None:
+    flavors = [Flavor("own", {"kind": "own"}), Flavor("spot", {"kind": "spot", "zone": "a"}, 60)]
+    queue = a_queue(flavors=flavors)
+    assert conditions(queue, {"kind": "own"}, {"kind": "spot", "zone": "a"})["Starting"] == ("True", "Open")
+    assert conditions(queue, {"kind": "own"})["Starting"] == ("True", "Open")
+    assert conditions(queue, {"kind": "spot"})["Starting"] == ("False", "NoNodes")
+    nodes = [msgspec.convert(make_node("n").with_("metadata.labels", {"kind": "own"}).build(), Node)]
+    found = queue_status(queue, WorkUsage(), nodes, NOW).conditions or []
+    assert found[1].message == (
+        "work is started when it fits; no node has the labels of spot (kind=spot, zone=a): "
+        "correct spec.flavors or label nodes"
+    )
 
 
 @pytest.mark.parametrize(

@@ -25,7 +25,11 @@ PYTORCH = SOURCES["PyTorchJob"]
 
 
 def replica(kind: str, role: str, index: int) -> PodBuilder:
-    labels = {"training.kubeflow.org/job-name": "mnist", "training.kubeflow.org/replica-type": role}
+    labels = {
+        "training.kubeflow.org/job-name": "mnist",
+        "training.kubeflow.org/replica-type": role,
+        "training.kubeflow.org/replica-index": str(index),
+    }
     return pod_builder(f"mnist-{role}-{index}", labels).owned_by(kind, "mnist", api_version="kubeflow.org/v1")
 
 
@@ -50,6 +54,38 @@ def test_an_elastic_job_starts_with_its_smallest_number_of_workers() -> None:
     found = gather(PYTORCH, pods_of(*(replica("PyTorchJob", "worker", number) for number in range(4))), owner)
     assert found is not None
     assert (found.size, len(found.excess)) == (2, 2)
+
+
+def elastic(**run_policy: Any) -> dict[str, Any]:
+    return {"elasticPolicy": {"minReplicas": 2, "maxReplicas": 4}, "runPolicy": run_policy}
+
+
+@pytest.mark.parametrize(
+    ("policy", "spec", "leasts"),
+    [
+        (None, elastic(), {"worker": 2}),
+        ("OnFailure", elastic(backoffLimit=3), {"worker": 2}),
+        ("Always", elastic(), {"worker": 2}),
+        ("Never", elastic(), {}),
+        ("ExitCode", elastic(), {}),
+        (None, elastic(backoffLimit=0), {}),
+        (None, {}, {}),
+        (None, {"elasticPolicy": {"maxReplicas": 4}}, {"worker": 0}),
+    ],
+)
+def test_an_elastic_job_goes_on_with_fewer_workers_if_ended_ones_come_again(
+    policy: str | None, spec: dict[str, Any], leasts: dict[str, int]
+) -> None:
+    worker = {"replicas": 4, **({"restartPolicy": policy} if policy else {})}
+    owner = read_object(PYTORCH, {"pytorchReplicaSpecs": {"Worker": worker}, **spec}, name="mnist")
+    assert PYTORCH.leasts_of(owner) == leasts
+
+
+def test_the_first_worker_stays_where_the_others_meet() -> None:
+    pods = pods_of(
+        *(replica("PyTorchJob", role, at) for role, at in (("worker", 0), ("worker", 1), ("master", 0)))
+    )
+    assert [PYTORCH.stays(pod) for pod in pods] == [True, False, False]
 
 
 def test_a_stated_minimum_takes_from_the_workers() -> None:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from decimal import Decimal
 from typing import Any
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from support.queue_builders import a_workload
@@ -90,3 +92,26 @@ def test_what_no_workload_has_any_more_is_forgotten() -> None:
     assert len(backlog.request_kinds().counts) < 6_000
     assert backlog.request_kind(0)[0] == family
     assert told(backlog) == told(Backlog([kept, last]))
+
+
+def test_work_with_other_open_flavors_is_another_family_and_stays_one() -> None:
+    young, younger = (replace(work(place), closed_flavors=1) for place in (1, 2))
+    backlog = Backlog([young, younger, work(3)])
+    first, second, third = (backlog.request_kind(row)[0] for row in range(3))
+    assert first == second != third
+    assert backlog.family_number(backlog.family_text(0)) == first
+    kinds = backlog.request_kinds()
+    assert kinds.group_of(first) not in (None, kinds.group_of(third))
+    backlog.update([work(1), work(2)])
+    assert {backlog.request_kind(row)[0] for row in range(3)} == {third}
+
+
+def test_families_with_closed_flavors_are_forgotten_with_their_work(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("fluxqueue.queue.scheduling.policies.backlog._MOST_UNUSED", 0)
+    backlog = Backlog([replace(work(1), closed_flavors=2), work(2, kind=1)])
+    waiting = backlog.family_text(0)
+    for place in (1, 3, 4):
+        backlog.update([work(place, kind=1, minutes=place)])
+    backlog.remove(WorkloadId(1))
+    backlog._forget_unused()
+    assert backlog.family_number(waiting) is None

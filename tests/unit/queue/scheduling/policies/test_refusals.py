@@ -185,7 +185,8 @@ def test_many_former_refusals_close_the_same_rows_as_one_by_one(
         family, count, duration = backlog.request_kind(row)
         bound = family, max(1, count - rng.randint(0, 1)), duration + rng.randint(-60, 1), rng.randint(0, 2)
         (cache.ever if rng.random() < 0.2 else cache.now).append(bound)
-    assert backlog.request_kinds().alone, "nothing is tested"
+    kinds = backlog.request_kinds()
+    assert (kinds.alone(kinds.families) >= 0).any(), "nothing is tested"
 
     def closed() -> list[tuple[bool, bool]]:
         known = Refusals(PendingQueue("a", backlog, refusal_cache=cache), CycleContext(NOW))

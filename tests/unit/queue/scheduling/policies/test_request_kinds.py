@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from collections import Counter
+
+import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fluxqueue.queue.scheduling.policies.request_kinds import Kind, RequestKinds, SlotSize
+from fluxqueue.queue.scheduling.policies.growing_rows import GrowingRows
+from fluxqueue.queue.scheduling.policies.request_kinds import ALONE, Kind, RequestKinds, SlotSize
 
 FAMILIES = 6
 SMALL = st.integers(1, 3)
@@ -20,7 +24,8 @@ def test_the_kinds_that_ask_for_at_least_as_much_are_found(
     found: set[Kind], sizes: dict[int, SlotSize], least: Kind
 ) -> None:
     kinds, (family, count, duration) = sorted(found), least
-    columns = RequestKinds(kinds, sizes)
+    rows = GrowingRows(4, [(*kind, sizes.get(kind[0], ALONE)[0]) for kind in kinds])
+    columns = RequestKinds(rows.columns, sizes)
 
     def asks_for_more(kind: Kind) -> bool:
         size, other = sizes[family], sizes.get(kind[0])
@@ -37,3 +42,12 @@ def test_the_kinds_that_ask_for_at_least_as_much_are_found(
         assert sorted(columns.of_group(*least)) == [
             number for number in larger if asks_for_more(kinds[number])
         ]
+    families = Counter(each[0] for each in kinds)
+    groups = Counter(sizes.get(each, ALONE)[0] for each in families)
+    alone = {
+        each[0]: number
+        for number, each in enumerate(kinds)
+        if families[each[0]] == 1 and (each[0] not in sizes or groups[sizes[each[0]][0]] == 1)
+    }
+    asked = range(FAMILIES + 1)
+    assert columns.alone(np.array(asked)).tolist() == [alone.get(each, -1) for each in asked]

@@ -3,6 +3,7 @@ from collections import Counter
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import replace
 from datetime import timedelta
+from itertools import combinations
 from typing import Any
 
 import pytest
@@ -19,6 +20,7 @@ from fluxqueue.queue.scheduling.policies.victims import (
     choose_victims,
     is_below,
     preemption_order,
+    price,
 )
 
 Nodes = dict[int, int]
@@ -212,6 +214,33 @@ def test_of_few_victims_those_end_that_lose_least_wherever_the_matcher_went() ->
 
     victims, _ = searched(choose_victims(some, None), taken)
     assert [each.workload for each in victims] == [1, 3]
+
+
+held_and_lost = st.tuples(
+    st.integers(0, 1), st.integers(0, 9), st.frozensets(st.integers(0, 7), min_size=1, max_size=3)
+)
+
+
+@given(st.lists(held_and_lost, min_size=2, max_size=8), st.integers(1, 8))
+def test_of_up_to_eight_victims_no_other_set_that_suffices_loses_less(
+    drawn: list[tuple[int, int, frozenset[int]]], wanted: int
+) -> None:
+    some = [
+        replace(candidate(number, priority), lost_node_s=lost, nodes=frozenset(map(str, nodes)))
+        for number, (priority, lost, nodes) in enumerate(drawn)
+    ]
+
+    def taken(victims: Collection[PreemptionCandidate]) -> Collection[str]:
+        stays = {node for each in some if each not in victims for node in each.nodes}
+        return sorted({*map(str, range(8))} - stays)[:wanted] if len(stays) + wanted <= 8 else ()
+
+    victims, trials = searched(choose_victims(some, None), taken)
+    enough = [each for size in range(9) for each in combinations(some, size) if taken(each)]
+    if not enough or len(enough[0]) < 2:
+        assert len(victims) == len(enough[:1]), "none helps, or one does"
+    else:
+        assert price(victims)[:2] == min(price(each)[:2] for each in enough)
+    assert trials <= MOST_TRIALS + len(some)
 
 
 @pytest.mark.parametrize("count", [5, 40, 100, 300])
