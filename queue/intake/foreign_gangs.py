@@ -102,7 +102,13 @@ class ForeignGangs:
             return None
         again_s = _LOOKS_AGAIN_S if unit.awaits is not None else 0
         return GatheredGroup(
-            members, (), len(members), Reason.WAITING_FOR_GROUP, awaited, unit.metadata, again_s=again_s
+            members,
+            (),
+            len(members),
+            Reason.WAITING_FOR_GROUP,
+            awaited,
+            metadata=unit.metadata,
+            again_s=again_s,
         )
 
     def _key(self, key: GroupKey, node: NodeKey) -> GroupKey:
