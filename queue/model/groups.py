@@ -376,11 +376,11 @@ def gather_jobset(
                 waiting,
                 f"{where} asks for {slots} pods: at most {max_pods()} start as one, so make it smaller",
             )
-    lacks = f"{len(waiting)} of {size} pods" if len(waiting) < size else ""
-    if not later and len(jobs) < total:
-        lacks = f"{len(jobs)} of {total} Jobs"
-    if lacks:
-        message = f"{where} has {lacks}: it can start when all are there"
+    elif len(jobs) < total:
+        message = f"{where} has {len(jobs)} of {total} Jobs: it can start when all are there"
+        return GatheredGroup(tuple(waiting), (), size, Reason.WAITING_FOR_GROUP, message, metadata=metadata)
+    if len(waiting) < size:
+        message = f"{where} has {len(waiting)} of {size} pods: it can start when all are there"
         return GatheredGroup(tuple(waiting), (), size, Reason.WAITING_FOR_GROUP, message, metadata=metadata)
     return GatheredGroup(
         tuple(waiting),
