@@ -200,9 +200,7 @@ class Workload(_Described):
 
     @property
     def comes_first(self) -> bool:
-        """True for pending work that is within what is guaranteed to its account:
-        it is ordered before all other work.
-        """
+        """True for pending work within what is guaranteed to its account: it comes before all other."""
         return self.added_priority > GUARANTEED_FIRST // 2
 
     @property
@@ -216,9 +214,7 @@ class Workload(_Described):
 
     @property
     def tried_s(self) -> int | None:
-        """The shortest duration with which it is matched: the predicted one, else the stated one;
-        None if it has no end.
-        """
+        """The shortest duration with which it is matched: predicted, else stated; None if it has no end."""
         return self.duration_s if self.predicted_s is None else self.predicted_s
 
     @property
@@ -228,9 +224,7 @@ class Workload(_Described):
 
     @property
     def left_out(self) -> bool:
-        """True if it waits without its request, because its namespace has as much waiting work as its budget
-        allows.
-        """
+        """True if it waits without its request: the budget of its namespace allows no more waiting work."""
         return self.state is State.PENDING and self.reason is Reason.QUEUE_LIMIT and not self.jobspec
 
     @property
