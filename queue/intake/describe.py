@@ -28,10 +28,10 @@ from fluxqueue.api.metadata import ObjectMeta
 from fluxqueue.api.miniclusters import MiniCluster
 from fluxqueue.api.moldable import JobSize
 from fluxqueue.api.pods import Pod, PodSpec
-from fluxqueue.api.schedulers import invalid_scheduler_label
 from fluxqueue.api.submitters import readable_submitter
 from fluxqueue.api.topology import TopologyRequest
 from fluxqueue.queue.cluster.context import ClusterContext
+from fluxqueue.queue.intake.object_problems import is_ours, job_problem, object_problems, opted_out
 from fluxqueue.queue.intake.problems import Problem, most_urgent
 from fluxqueue.queue.intake.resolvers import resolve
 from fluxqueue.queue.intake.submission import (
@@ -96,7 +96,7 @@ def describe_job(
         None if the Job is not the queue's: it is finished, being deleted, opted out, managed by another
         controller, or was running before the queue came.
     """
-    if not _is_ours(job, has_gated_pods=has_gated_pods, known=workload.row is not None):
+    if not is_ours(job, has_gated_pods=has_gated_pods, known=workload.row is not None):
         return None
     submission = _submission_of_job(at_full_size(job), workload, minicluster, blocked_by, native)
     return _describe(submission, cluster, workload)
@@ -131,7 +131,7 @@ def _submission_of_job(
         partly_done=partly_done,
         domain=native.domain,
         group_claims=native.claims,
-        problem=_job_problem(job, flux.problem or blocked_by or native.problem),
+        problem=job_problem(job, flux.problem or blocked_by or native.problem),
     )
 
 
@@ -177,7 +177,7 @@ def describe_pod(
     meta, spec = pod.metadata, pod.spec
     if not meta.uid or not pod.held or meta.deletion_timestamp or pod.terminal:
         return None
-    if _opted_out(meta, meta) and not spec.gated_by(names.GATE):  # nobody but the queue removes its gate
+    if opted_out(meta, meta) and not spec.gated_by(names.GATE):  # nobody but the queue removes its gate
         return None
     if job is not None:
         return _describe_pod_of_job(pod, job, cluster, workload, beside)
@@ -331,7 +331,7 @@ def _describe(submission: Submission, cluster: ClusterContext, workload: Workloa
     """Resolve the parts of a submission, and put them together."""
     meta, overrides = submission.meta, workload.overrides
     parts = resolve(submission, cluster, workload)
-    problem = most_urgent([*_object_problems(submission, workload), *parts.problems])
+    problem = most_urgent([*object_problems(submission, workload), *parts.problems])
     return NewWorkload(
         uid=meta.uid,
         api_version=submission.api_version,
@@ -373,67 +373,6 @@ def _submitter(meta: ObjectMeta, row: Workload | None) -> str:
     return readable_submitter(meta.annotation(names.SUBMITTED_BY_ANNOTATION)) or (
         row.submitted_by if row is not None else ""
     )
-
-
-def _is_ours(job: Job, *, has_gated_pods: bool, known: bool) -> bool:
-    meta, spec = job.metadata, job.spec
-    if (
-        not meta.uid
-        or job.finished
-        or meta.deletion_timestamp
-        or spec.managed_by not in (None, "", names.JOB_CONTROLLER)
-    ):
-        return False
-    # A queued Job that its user resumed is matched all the same: its pods will be created with the gate.
-    return has_gated_pods or ((bool(spec.suspend) or known) and not _opted_out(meta, spec.template.metadata))
-
-
-def _opted_out(meta: ObjectMeta, template: ObjectMeta) -> bool:
-    return (
-        template.label(names.MANAGED_LABEL) == "false"
-        or meta.label(names.MANAGED_LABEL) == "false"
-        or bool(meta.label(names.KUEUE_QUEUE_LABEL))
-    )
-
-
-def _job_problem(job: Job, obstacle: str) -> Problem | None:
-    """Return what is wrong with a Job itself; ``obstacle`` is what is known already to be in its way."""
-    meta, spec = job.metadata, job.spec
-    title = f"Job {meta.namespace}/{meta.name}"
-    if obstacle:
-        return Problem(Reason.INVALID_REQUEST, f"{title}: {obstacle}")
-    if (unreadable := invalid_scheduler_label(title, spec.template.metadata)) is not None:
-        return Problem(Reason.INVALID_REQUEST, unreadable)
-    if spec.suspend and meta.annotation(names.SUSPENDED_BY_ANNOTATION) != names.SUSPENDED_BY_WEBHOOK:
-        return Problem(
-            Reason.USER_SUSPENDED,
-            f"{title} was suspended by its user: set spec.suspend to false and it can start",
-        )
-    if pods_wanted(job) < 1:
-        return Problem(
-            Reason.USER_SUSPENDED, f"{title} has spec.parallelism 0: raise it and the Job can start"
-        )
-    return None
-
-
-def _object_problems(submission: Submission, workload: WorkloadContext) -> list[Problem]:
-    """Return what is wrong with the object itself, and what people set in its FluxJob that keeps it from
-    starting.
-    """
-    problems = [submission.problem] if submission.problem is not None else []
-    if workload.overrides.cancel:
-        problems.append(Problem(Reason.HELD, f"{submission.title} is being cancelled"))
-    elif workload.overrides.hold:
-        problems.append(Problem(Reason.HELD, _hold_message(submission, workload.row)))
-    if (unreadable := invalid_scheduler_label(submission.title, submission.meta)) is not None:
-        problems.append(Problem(Reason.INVALID_REQUEST, unreadable))
-    return problems
-
-
-def _hold_message(submission: Submission, row: Workload | None) -> str:
-    if row is not None and row.reason is Reason.HELD and not row.overrides.cancel:
-        return row.message  # the queue held it after failures: that stays the cause
-    return f"{submission.title} is held: set spec.hold of its FluxJob to false and it can start"
 
 
 def _labels_by_index(labels: Mapping[str, str], count: int) -> tuple[Mapping[str, str], ...]:

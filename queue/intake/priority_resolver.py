@@ -14,7 +14,7 @@ from fluxqueue.queue.cluster.context import ClusterContext
 from fluxqueue.queue.intake.problems import Problem, Resolved
 from fluxqueue.queue.intake.queue_resolver import QueueChoice
 from fluxqueue.queue.intake.submission import Submission
-from fluxqueue.queue.model.records import SpecOverrides
+from fluxqueue.queue.model.spec_overrides import SpecOverrides
 
 __all__ = ["resolve_priority"]
 

@@ -11,8 +11,9 @@ from fluxqueue.api.moldable import JobSize
 from fluxqueue.api.pods import Pod, PodSpec
 from fluxqueue.api.topology import TopologyRequest
 from fluxqueue.queue.intake.problems import Problem
-from fluxqueue.queue.model.records import NO_OVERRIDES, ReleaseMode, SpecOverrides, Workload
+from fluxqueue.queue.model.records import ReleaseMode, Workload
 from fluxqueue.queue.model.sources.native_groups import GroupClaims
+from fluxqueue.queue.model.spec_overrides import NO_OVERRIDES, SpecOverrides
 
 __all__ = [
     "NEW_WORKLOAD",

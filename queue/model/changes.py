@@ -8,7 +8,8 @@ from datetime import datetime
 from fluxqueue.api.fluxjobs import Outcome, Reason, State
 from fluxqueue.api.texts import brief
 from fluxqueue.queue.model.prices import Rates
-from fluxqueue.queue.model.records import FluxionJobId, RequeueState, WorkloadId
+from fluxqueue.queue.model.records import FluxionJobId, WorkloadId
+from fluxqueue.queue.model.requeue_records import RequeueState
 
 __all__ = [
     "Ending",

@@ -22,11 +22,10 @@ from fluxqueue.queue.model.records import (
     MOVED_FIRST,
     ROOM_FIRST,
     UNREAD,
-    MadeRoom,
-    Moved,
     Workload,
     WorkloadId,
 )
+from fluxqueue.queue.model.requeue_records import MadeRoom, Moved
 
 __all__ = [
     "UnderWay",

@@ -14,7 +14,8 @@ from dataclasses import replace
 from msgspec import structs
 
 from fluxqueue.api import hostlists
-from fluxqueue.queue.model.records import Allocation, GivenBack, RequeueState, Slot, Workload
+from fluxqueue.queue.model.records import Allocation, Slot, Workload
+from fluxqueue.queue.model.requeue_records import GivenBack, RequeueState
 
 __all__ = [
     "as_held",

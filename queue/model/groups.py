@@ -269,7 +269,7 @@ def is_pod_group(workload: Workload) -> bool:
 
 
 def gather(key: GroupKey, pods: Iterable[Pod], since: datetime | None, now: datetime) -> GatheredGroup | None:
-    """Gather a pod group that has no nodes yet.
+    """Gather a pod group that has no nodes yet; None if there are no pods.
 
     Parameters
     ----------
@@ -281,11 +281,6 @@ def gather(key: GroupKey, pods: Iterable[Pod], since: datetime | None, now: date
         When the group got its row; None if it is new.
     now
         On the same clock.
-
-    Returns
-    -------
-    Gathering or None
-        None if there are no pods.
     """
     waiting = _oldest_first(pods)
     if not waiting:
@@ -349,7 +344,7 @@ def gather_gang(pods: Iterable[Pod], owner: ScaledWorkload | None) -> GatheredGr
 def gather_jobset(
     key: GroupKey, pods: Iterable[Pod], jobs: Sequence[Job], jobset: JobSet | None = None
 ) -> GatheredGroup | None:
-    """Gather the pods of a JobSet's Jobs.
+    """Gather the pods of a JobSet's Jobs; None if there are no pods.
 
     Parameters
     ----------
@@ -361,11 +356,6 @@ def gather_jobset(
         Its Jobs, finished ones too. Each carries their total number, if the JobSet controller wrote it.
     jobset
         As it is now, if it can be read. It says which Jobs are created only once others run.
-
-    Returns
-    -------
-    Gathering or None
-        None if there are no pods.
     """
     waiting = _oldest_first(pods)
     if not waiting:

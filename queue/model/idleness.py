@@ -23,7 +23,8 @@ from fluxqueue.api.fluxjobs import IDLE_SINCE, State
 from fluxqueue.api.pods import Pod
 from fluxqueue.api.texts import time_text
 from fluxqueue.queue.model.consolidations import is_being_moved
-from fluxqueue.queue.model.records import Epoch, FluxionJobId, Unused, Workload
+from fluxqueue.queue.model.records import Epoch, FluxionJobId, Workload
+from fluxqueue.queue.model.requeue_records import Unused
 
 __all__ = [
     "IdleRules",

@@ -8,47 +8,37 @@ store, the policies and the controllers; none of them knows SQL, Kubernetes or g
 from __future__ import annotations
 
 import enum
-from collections.abc import Mapping, Set
+from collections.abc import Set
 from dataclasses import dataclass, field
 from datetime import datetime
 from functools import cached_property
 from typing import NewType
-
-import msgspec
 
 from fluxqueue.api.fluxjobs import Outcome, Reason, State
 from fluxqueue.fluxion.messages import NodeShare
 from fluxqueue.queue.model.jobspecs import SLOT
 from fluxqueue.queue.model.prices import Rates
 from fluxqueue.queue.model.reasons import MATCHABLE_REASONS
+from fluxqueue.queue.model.requeue_records import NO_REQUEUE_STATE, NodeRefusal, RequeueState
+from fluxqueue.queue.model.spec_overrides import NO_OVERRIDES, SpecOverrides
 from fluxqueue.queue.model.start_conditions import NO_START_CONDITIONS, StartConditions
 
 __all__ = [
     "GUARANTEED_FIRST",
     "MOVED_FIRST",
-    "NO_OVERRIDES",
-    "NO_REQUEUE_STATE",
     "ROOM_FIRST",
     "UNREAD",
     "UNUSED_LAST",
     "Allocation",
     "Epoch",
     "FluxionJobId",
-    "GivenBack",
     "Grant",
-    "MadeRoom",
-    "Moved",
     "NewWorkload",
-    "NodeRefusal",
-    "ReadSpec",
     "ReleaseMode",
-    "RequeueState",
     "Reservation",
     "Slot",
     "SlotState",
-    "SpecOverrides",
     "Transition",
-    "Unused",
     "Workload",
     "WorkloadId",
 ]
@@ -82,208 +72,6 @@ class SlotState(enum.StrEnum):
     """No pod follows: its resources are free."""
 
 
-class ReadSpec(msgspec.Struct, frozen=True):
-    """The spec of a FluxJob when an edit in it was stored, and the acknowledgement beside it,
-    both as text.
-    """
-
-    spec: str
-    acknowledged: str
-
-
-class SpecOverrides(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
-    """What a person set by editing the FluxJob; None: nothing, so the user's object decides.
-
-    Attributes
-    ----------
-    hold
-        Do not start it. The queue also holds workloads after repeated failures to start.
-    cancel
-        End it.
-    queue, priority, duration_s
-        Values that override those of the object.
-    read
-        Where the last edit was read. Until it is acknowledged there, the next edit is what differs from this.
-    """
-
-    hold: bool = False
-    cancel: bool = False
-    queue: str | None = None
-    priority: int | None = None
-    duration_s: int | None = None
-    read: ReadSpec | None = None
-
-
-NO_OVERRIDES = SpecOverrides()
-"""The value of nearly every workload."""
-
-
-class NodeRefusal(msgspec.Struct, frozen=True):
-    """A node refused a pod: when, and until when other nodes are preferred."""
-
-    at: datetime
-    until: datetime
-
-
-class GivenBack(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
-    """What a running Job gave back, so that other work starts.
-
-    Attributes
-    ----------
-    jobid
-        The allocation that it is of. A later one is not smaller.
-    ranks
-        The slots of it that end, or have ended: all that were given back so far.
-    due
-        Those of them that were given back before the last time: their grace is over.
-    stop_at
-        Until when the last pods may go on that were chosen.
-    message
-        Of the last time: how many pods end, what is lost, and for whom.
-    preempted_for
-        Id of the workload that starts then, of the last time; 0: not known.
-    """
-
-    jobid: int
-    ranks: tuple[int, ...] = ()
-    due: tuple[int, ...] = ()
-    stop_at: datetime
-    message: str
-    preempted_for: int = 0
-
-
-class Moved(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
-    """That a workload was moved so that other work starts: when it was chosen, for which workload (id), since
-    when it did what is lost by that, and on how many nodes.
-    """
-
-    at: datetime
-    first: int
-    since: datetime
-    nodes: int
-
-
-class MadeRoom(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
-    """That other work was moved, or gave pods back, so that a workload starts sooner.
-
-    Attributes
-    ----------
-    at
-        When that was chosen.
-    planned
-        When it would have started by the plan of then.
-    nodes
-        On how many nodes.
-    works, moved
-        How many workloads are moved or give pods back, and how many of them are moved.
-    won_node_s, lost_node_s, given_node_s
-        Node-seconds, as predicted; of what is lost, by pods that are given back.
-    real_won_node_s, real_lost_node_s
-        The same once it has started, and what was moved for it has restarted; None until then.
-    """
-
-    at: datetime
-    planned: datetime
-    nodes: int
-    works: int
-    won_node_s: int
-    lost_node_s: int
-    moved: int = 0
-    given_node_s: int = 0
-    real_won_node_s: int | None = None
-    real_lost_node_s: int | None = None
-
-
-class Unused(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
-    """Work that was idle for so long that work of any priority may preempt it (docs/idle.md).
-
-    Attributes
-    ----------
-    jobid
-        Its allocation.
-    pods
-        A hash of the uids of its pods: with others it is not idle any more.
-    since, seen_at
-        When it was first seen as idle, and when it last was before this was stored.
-    seen_by
-        Epoch of the leader that sees it as idle now; 0: its use is not known now.
-    """
-
-    jobid: int
-    pods: str
-    since: datetime
-    seen_at: datetime
-    seen_by: int = 0
-
-
-class RequeueState(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
-    """Failures of a workload so far on which its next match depends.
-
-    Attributes
-    ----------
-    starts
-        Consecutive releases whose pods were not created or bound in time.
-    losses
-        Consecutive losses of one of its nodes.
-    refused_pods
-        Consecutive releases after which the API server refused its pods.
-    refused_binds
-        Consecutive releases after which our own scheduler found that a node refused one of its pods.
-    not_before
-        Time before which it is not matched.
-    refused
-        Nodes that refused one of its pods.
-    failure
-        Why its pods did not start the last time.
-    unreleasable
-        Generation of its object if the API server refused the release repeatedly: it is held until the object
-        is edited. 0: none.
-    refused_releases
-        The job id of its allocation, and how often the API server refused to release it there.
-    owner
-        Of a pod that a controller replaces: `fluxqueue.queue.model.requeue_states.owner_and_revision`. Its
-        replacement begins with this state.
-    submitted_at
-        Of a pod that was preempted: when it was submitted. Its replacement keeps that.
-    time_limit, stop_at
-        When the queue began to end it because it ran beyond its duration, or was idle; until when it may go
-        on after it was preempted.
-    idle
-        Since when and below which use it was idle, in words, if it is ended for that.
-    preempted_for
-        Id of the workload for which it was preempted; 0: not known.
-    given_back
-        Of a Job that goes on with fewer pods.
-    moved
-        The last time that it was moved so that other work starts.
-    room
-        What was moved the last time so that it starts.
-    unused
-        Since when it is idle, if work of any priority may preempt it for that. While it waits, it was idle
-        when it was preempted, and waits behind all other work.
-    """
-
-    starts: int = 0
-    losses: int = 0
-    refused_pods: int = 0
-    refused_binds: int = 0
-    not_before: datetime | None = None
-    refused: Mapping[str, NodeRefusal] = {}
-    failure: str = ""
-    unreleasable: int = 0
-    refused_releases: tuple[int, int] = (0, 0)
-    owner: str = ""
-    submitted_at: datetime | None = None
-    time_limit: datetime | None = None
-    idle: str = ""
-    stop_at: datetime | None = None
-    preempted_for: int = 0
-    given_back: GivenBack | None = None
-    moved: Moved | None = None
-    room: MadeRoom | None = None
-    unused: Unused | None = None
-
-
 GUARANTEED_FIRST = 1 << 58
 """Added to the priority of work that comes before all other; more than any sum of weights."""
 ROOM_FIRST = 1 << 56
@@ -292,13 +80,11 @@ MOVED_FIRST = 1 << 54
 """Added to the priority of work that was moved, until it restarts."""
 UNUSED_LAST = -(1 << 54)
 """Added to the priority of work that was idle when it was preempted, until it restarts."""
-NO_REQUEUE_STATE = RequeueState()
-"""The value of nearly every workload."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class NewWorkload:
-    """A workload as the intake reads it from its object now.
+class _Described:
+    """What the intake reads from the object of a workload, and its row has too.
 
     Attributes
     ----------
@@ -312,12 +98,14 @@ class NewWorkload:
         Expected run time in seconds; None if the work has no end.
     duration_assumed
         True if no duration was given and the queue's default is used.
-    reason, message
-        Why it cannot be matched as it is (`Reason.NONE`: it can).
     shape
         Digest of everything that a match depends on: equal shapes match equally.
     overrides
         What a person set; the values above already contain it.
+    submitted_by
+        User name of the person who submitted it; empty: not known.
+    done_indexes
+        Completion indexes that need no node any more (``0-2,5``); ``pods`` does not count them.
     """
 
     uid: str
@@ -334,21 +122,10 @@ class NewWorkload:
     duration_assumed: bool
     release_mode: ReleaseMode
     generation: int
-    reason: Reason = Reason.NONE
-    message: str = ""
     overrides: SpecOverrides = NO_OVERRIDES
-    account: str = ""
-    """FluxAccount of its namespace; empty: none."""
     submitted_by: str = ""
-    """User name of the person who submitted it; empty: not known."""
     done_indexes: str = ""
-    """Completion indexes that need no node any more (``0-2,5``); ``pods`` does not count them."""
     start_conditions: StartConditions = NO_START_CONDITIONS
-    requeue_state: RequeueState = field(default=NO_REQUEUE_STATE, hash=False, compare=False)
-    """The initial state of a new workload: that of the pod that this one replaces."""
-    submitted_at: datetime | None = field(default=None, hash=False, compare=False)
-    """Submit time of the workload that it belongs to:
-    a pod of a running Job has that of its Job. None: now."""
 
     @property
     def ref(self) -> str:
@@ -357,24 +134,33 @@ class NewWorkload:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Workload:
+class NewWorkload(_Described):
+    """A workload as the intake reads it from its object now.
+
+    Attributes
+    ----------
+    reason, message
+        Why it cannot be matched as it is (`Reason.NONE`: it can).
+    account
+        FluxAccount of its namespace; empty: none.
+    requeue_state
+        The initial state of a new workload: that of the pod that this one replaces.
+    submitted_at
+        Submit time of the workload that it belongs to: a pod of a running Job has that of its Job. None: now.
+    """
+
+    reason: Reason = Reason.NONE
+    message: str = ""
+    account: str = ""
+    requeue_state: RequeueState = field(default=NO_REQUEUE_STATE, hash=False, compare=False)
+    submitted_at: datetime | None = field(default=None, hash=False, compare=False)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Workload(_Described):
     """A row of the table ``workload``; times are timezone-aware."""
 
     id: WorkloadId
-    uid: str
-    api_version: str
-    kind: str
-    namespace: str
-    name: str
-    queue: str
-    priority: int
-    jobspec: str
-    shape: str
-    pods: int
-    duration_s: int | None
-    duration_assumed: bool
-    release_mode: ReleaseMode
-    generation: int
     state: State
     reason: Reason
     message: str
@@ -390,28 +176,16 @@ class Workload:
     """Job id of the live allocation, else of the last one; none while it is pending."""
     hosts: str = ""
     """RFC 29 hostlist of that allocation, entry i = rank i."""
-    overrides: SpecOverrides = NO_OVERRIDES
     account: str = ""
-    """FluxAccount it belongs to since it was matched, or would belong to if it were matched now;
-    empty: none."""
-    submitted_by: str = ""
-    """User name of the person who submitted it; empty: not known."""
-    done_indexes: str = ""
+    """FluxAccount it belongs to since it was matched, or would if it were matched now; empty: none."""
     requeue_state: RequeueState = NO_REQUEUE_STATE
-    start_conditions: StartConditions = NO_START_CONDITIONS
     added_priority: int = field(default=0, compare=False)
     """What the weights of its queue add to its priority, and what puts it first (`GUARANTEED_FIRST`);
     not in the tables, the leader computes it."""
     predicted_s: int | None = field(default=None, compare=False)
-    """Predicted duration, below the stated one; None: there is none.
-    Not in the tables, the leader computes it."""
+    """Predicted duration, below the stated one; not in the tables, the leader computes it."""
     closed_flavors: int = field(default=0, compare=False)
     """How many flavors of its request it may not use yet. Not in the tables, the leader computes it."""
-
-    @property
-    def ref(self) -> str:
-        """Kind, namespace and name of its object, for people."""
-        return f"{self.kind} {self.namespace}/{self.name}"
 
     def ref_within(self, namespace: str) -> str:
         """How a message names it that people of a namespace read:
@@ -426,9 +200,7 @@ class Workload:
 
     @property
     def comes_first(self) -> bool:
-        """True for pending work that is within what is guaranteed to its account:
-        it is ordered before all other work.
-        """
+        """True for pending work within what is guaranteed to its account: it comes before all other."""
         return self.added_priority > GUARANTEED_FIRST // 2
 
     @property
@@ -442,9 +214,7 @@ class Workload:
 
     @property
     def tried_s(self) -> int | None:
-        """The shortest duration with which it is matched: the predicted one, else the stated one;
-        None if it has no end.
-        """
+        """The shortest duration with which it is matched: predicted, else stated; None if it has no end."""
         return self.duration_s if self.predicted_s is None else self.predicted_s
 
     @property
@@ -454,9 +224,7 @@ class Workload:
 
     @property
     def left_out(self) -> bool:
-        """True if it waits without its request, because its namespace has as much waiting work as its budget
-        allows.
-        """
+        """True if it waits without its request: the budget of its namespace allows no more waiting work."""
         return self.state is State.PENDING and self.reason is Reason.QUEUE_LIMIT and not self.jobspec
 
     @property
@@ -470,12 +238,11 @@ class Workload:
 
     def refused_by(self, now: datetime, since: datetime | None = None) -> dict[str, NodeRefusal]:
         """Return the refusals in force by node: all, or those since a time, such as that of the grant."""
-        valid = {node: refusal for node, refusal in self.requeue_state.refused.items() if refusal.until > now}
-        return (
-            valid
-            if since is None
-            else {node: refusal for node, refusal in valid.items() if refusal.at > since}
-        )
+        return {
+            node: refusal
+            for node, refusal in self.requeue_state.refused.items()
+            if refusal.until > now and (since is None or refusal.at > since)
+        }
 
 
 UNREAD = -1
@@ -542,9 +309,8 @@ class Slot:
 
 @dataclass(frozen=True, kw_only=True)
 class Allocation:
-    """A row of the table ``allocation`` with its slots, by rank.
-
-    It never changes, so its slots are sorted by pod and by node once, and not for each pod of a large gang.
+    """A row of the table ``allocation`` with its slots by rank. It never changes, so these are sorted by pod
+    and by node once, and not for each pod of a large gang.
     """
 
     jobid: FluxionJobId

@@ -25,7 +25,8 @@ import msgspec
 from fluxqueue.api.formatting import some_of
 from fluxqueue.api.pods import Pod
 from fluxqueue.api.texts import time_text
-from fluxqueue.queue.model.records import NO_REQUEUE_STATE, NodeRefusal, RequeueState, Workload
+from fluxqueue.queue.model.records import Workload
+from fluxqueue.queue.model.requeue_records import NO_REQUEUE_STATE, NodeRefusal, RequeueState
 
 __all__ = [
     "REMEMBERED",

@@ -17,7 +17,13 @@ from fluxqueue.queue.model.consolidations import is_being_moved
 from fluxqueue.queue.model.given_back import due_ranks, given_back_message, given_ranks, leaving_ranks
 from fluxqueue.queue.model.moldable import planned_duration_s
 from fluxqueue.queue.model.preemption_notices import grace_left_s
-from fluxqueue.queue.model.records import Allocation, ReleaseMode, RequeueState, Workload, WorkloadId
+from fluxqueue.queue.model.records import (
+    Allocation,
+    ReleaseMode,
+    Workload,
+    WorkloadId,
+)
+from fluxqueue.queue.model.requeue_records import RequeueState
 
 __all__ = ["Notice", "end_of_going_on", "going_on", "jobs_of_grown", "notice_of"]
 

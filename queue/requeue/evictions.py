@@ -26,7 +26,8 @@ from fluxqueue.api.fluxjobs import Reason
 from fluxqueue.api.texts import time_text
 from fluxqueue.queue.model.changes import Eviction
 from fluxqueue.queue.model.groups import REPLACED_WITHIN
-from fluxqueue.queue.model.records import NodeRefusal, RequeueState, Workload
+from fluxqueue.queue.model.records import Workload
+from fluxqueue.queue.model.requeue_records import NodeRefusal, RequeueState
 from fluxqueue.queue.requeue.start_failures import StartFailure
 
 __all__ = [

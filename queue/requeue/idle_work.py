@@ -33,10 +33,10 @@ from fluxqueue.queue.model.records import (
     Allocation,
     FluxionJobId,
     ReleaseMode,
-    Unused,
     Workload,
     WorkloadId,
 )
+from fluxqueue.queue.model.requeue_records import Unused
 from fluxqueue.queue.model.time_limits import is_over_time_limit
 from fluxqueue.queue.requeue.prometheus import NoAnswer, ask_use
 from fluxqueue.queue.requeue.time_limits import TimeLimits

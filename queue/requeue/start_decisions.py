@@ -36,7 +36,14 @@ from fluxqueue.api.jobs import Job
 from fluxqueue.api.pinwindows import MARGIN, pin_until
 from fluxqueue.api.pods import Pod
 from fluxqueue.queue.model.changes import Ending, Eviction, ReasonChange
-from fluxqueue.queue.model.records import Allocation, ReleaseMode, RequeueState, Slot, SlotState, Workload
+from fluxqueue.queue.model.records import (
+    Allocation,
+    ReleaseMode,
+    Slot,
+    SlotState,
+    Workload,
+)
+from fluxqueue.queue.model.requeue_records import RequeueState
 from fluxqueue.queue.model.requeue_states import owner_and_revision
 from fluxqueue.queue.requeue.deletion_budget import DeletionBudget
 from fluxqueue.queue.requeue.evictions import (

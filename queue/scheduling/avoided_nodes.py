@@ -12,7 +12,8 @@ from fluxqueue.api.fluxjobs import Reason
 from fluxqueue.fluxion.messages import MatchVerdict
 from fluxqueue.queue.model.changes import ReasonChange
 from fluxqueue.queue.model.jobspecs import without_nodes
-from fluxqueue.queue.model.records import NodeRefusal, Workload, WorkloadId
+from fluxqueue.queue.model.records import Workload, WorkloadId
+from fluxqueue.queue.model.requeue_records import NodeRefusal
 from fluxqueue.queue.model.requeue_states import refusals_in_words
 from fluxqueue.queue.scheduling.graph import GraphKeeper
 from fluxqueue.queue.store.ledger import Ledger

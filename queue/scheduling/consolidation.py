@@ -34,13 +34,11 @@ from fluxqueue.queue.model.consolidations import move, prediction, under_way
 from fluxqueue.queue.model.moldable import is_moldable
 from fluxqueue.queue.model.records import (
     Allocation,
-    GivenBack,
-    MadeRoom,
-    Moved,
     ReleaseMode,
     Workload,
     WorkloadId,
 )
+from fluxqueue.queue.model.requeue_records import GivenBack, MadeRoom, Moved
 from fluxqueue.queue.model.time_limits import is_over_time_limit
 from fluxqueue.queue.scheduling.consolidation_results import ConsolidationResults
 from fluxqueue.queue.scheduling.elastic_victims import ElasticVictims

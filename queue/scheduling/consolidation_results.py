@@ -9,7 +9,8 @@ from msgspec import structs
 
 from fluxqueue.api.fluxjobs import State
 from fluxqueue.queue.model.consolidations import settled
-from fluxqueue.queue.model.records import MadeRoom, Moved, WorkloadId
+from fluxqueue.queue.model.records import WorkloadId
+from fluxqueue.queue.model.requeue_records import MadeRoom, Moved
 from fluxqueue.queue.scheduling.possible_victims import ShownVictims
 from fluxqueue.queue.store.ledger import Ledger
 

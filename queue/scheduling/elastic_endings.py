@@ -17,7 +17,8 @@ from fluxqueue.api.fluxjobs import Reason
 from fluxqueue.api.texts import time_text
 from fluxqueue.queue.model.changes import Eviction
 from fluxqueue.queue.model.given_back import given_ranks
-from fluxqueue.queue.model.records import GivenBack, Workload, WorkloadId
+from fluxqueue.queue.model.records import Workload, WorkloadId
+from fluxqueue.queue.model.requeue_records import GivenBack
 from fluxqueue.queue.scheduling.elastic_work import ElasticWork
 from fluxqueue.queue.scheduling.policies.victims import PreemptionCandidate
 from fluxqueue.queue.scheduling.possible_victims import PossibleVictims

@@ -1,11 +1,11 @@
 """When each pending workload is expected to start.
 
-The start of a reservation is known. For the others the queue is planned ahead: the next ones in order are
-reserved in the graph one after the other, their starts are recorded, and all these reservations are
-cancelled. In a queue that is served first come, first served, none is reserved before the one ahead of it.
-This happens under the lock of the graph and within a bounded time: the queue whose plan is the oldest comes
-first, and the next update waits the longer the more time this one took. A queue that is not reached keeps its
-former plan, as far as that lies ahead. Work that can never start takes no position.
+The start of a reservation is known. For the others the queue is planned ahead
+(`fluxqueue.queue.scheduling.plan_ahead`). In a queue that is served first come, first served, none is
+reserved before the one ahead of it. This happens under the lock of the graph and within a bounded time: the
+queue whose plan is the oldest comes first, and the next update waits the longer the more time this one took.
+A queue that is not reached keeps its former plan, as far as that lies ahead. Work that can never start takes
+no position.
 
 The plan holds if nothing else arrives, no job ends early and nothing is backfilled, so it is the late end of
 a range. The early end follows from the accuracy of former estimates
@@ -23,7 +23,7 @@ from __future__ import annotations
 import itertools
 import math
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
 from datetime import UTC, datetime
 from types import MappingProxyType
@@ -33,15 +33,14 @@ import structlog
 from fluxqueue.api.fluxjobs import State
 from fluxqueue.api.fluxqueues import Policy
 from fluxqueue.fluxion.errors import FluxionError
-from fluxqueue.fluxion.messages import JobMatchRequest, MatchVerdict
 from fluxqueue.queue.metrics import START_ERROR_SECONDS
 from fluxqueue.queue.model.estimates import Estimate, StartEstimates
-from fluxqueue.queue.model.flavors import waits_since_s
 from fluxqueue.queue.model.reasons import LIMIT_REASONS
-from fluxqueue.queue.model.records import FluxionJobId, Workload, WorkloadId
+from fluxqueue.queue.model.records import Workload, WorkloadId
 from fluxqueue.queue.scheduling.chained_starts import ChainedStarts
 from fluxqueue.queue.scheduling.graph import GraphKeeper
 from fluxqueue.queue.scheduling.limits_ahead import starts_within_limits
+from fluxqueue.queue.scheduling.plan_ahead import PlanAhead
 from fluxqueue.queue.scheduling.policies.backlog import Backlog
 from fluxqueue.queue.scheduling.policies.disciplines import Discipline
 from fluxqueue.queue.scheduling.policies.estimate_history import EstimateHistory
@@ -55,11 +54,8 @@ log = structlog.get_logger()
 
 _EVERY_S = 5.0
 _POSITIONS_EVERY_S = 1.0
-_AT_ONCE = 20
 _BUDGET_S = 0.15
 """An update that has taken so long begins no further queue."""
-_QUEUE_BUDGET_S = 0.4
-"""The plan of one queue ends after so long."""
 _PAUSE_PER_TIME = 20
 """An update is followed by a pause of so many times its own length,
 so that planning takes at most a twentieth of the time."""
@@ -95,7 +91,7 @@ class StartEstimator:
         self._counted_at = -math.inf
         self._pause_s = _EVERY_S
         self._planned_at: dict[str, float] = {}
-        self._ids: list[FluxionJobId] = []
+        self._ahead = PlanAhead(ledger, graph)
         self._first_estimates: dict[WorkloadId, tuple[int, int]] = {}
         self._promises: dict[WorkloadId, datetime] = {}
         self._reserved: set[WorkloadId] = set()
@@ -204,7 +200,10 @@ class StartEstimator:
             discipline = disciplines.get(queue, _USUAL_DISCIPLINE)
             planned: dict[WorkloadId, int | None] = dict(self._former_plan(first, context.now))
             if not number or time.monotonic() < began + _BUDGET_S:
-                planned |= await self._plan_ahead(first, discipline, reservations)
+                waiting = [
+                    each for each in first if each.id not in reservations and not self._over_limit(each.id)
+                ]
+                planned |= await self._ahead.plan(waiting, discipline)
                 if context.quotas.limited(queue):
                     planned = starts_within_limits(first, planned, context.quotas, self._ends(reservations))
                 self._planned_at[queue] = began
@@ -334,85 +333,6 @@ class StartEstimator:
         """
         workload = self._ledger.get(workload_id)
         return workload is not None and workload.reason in LIMIT_REASONS
-
-    async def _ask(
-        self, batch: Sequence[Workload], ids: Sequence[FluxionJobId], discipline: Discipline, not_before: int
-    ) -> list[int | None]:
-        """Reserve nodes for workloads, one after the other, and return their starts; None: there is none.
-        If that takes long, the first ones alone have an answer.
-        """
-        requests = [
-            JobMatchRequest(
-                workload.jobspec,
-                jobid,
-                reserve=True,
-                duration_s=workload.duration_s or 0,
-                policy=discipline.match_policy,
-                not_before=not_before,
-                waits_since=waits_since_s(workload),
-            )
-            for workload, jobid in zip(batch, ids, strict=True)
-        ]
-        answers = (await self._graph.fluxion.match_batch(requests, call=self._graph.call())).results
-        return [
-            answer.at if answer.verdict in (MatchVerdict.RESERVED, MatchVerdict.GRANTED) else None
-            for answer in answers
-        ]
-
-    async def _plan_ahead(
-        self,
-        first: Iterable[Workload],
-        discipline: Discipline,
-        reservations: Mapping[WorkloadId, HeldReservation],
-    ) -> dict[WorkloadId, int | None]:
-        """Return the starts of the next workloads if each had a reservation; None: there is none.
-        The graph is left as it was.
-        """
-        waiting = [
-            workload
-            for workload in first
-            if workload.id not in reservations and not self._over_limit(workload.id)
-        ]
-        if waiting and not self._ids:
-            self._ids = await self._ledger.next_jobids(EXPLAINED)
-        in_order = discipline.policy is Policy.FCFS
-        at_once, not_before = _AT_ONCE, 0
-        starts: dict[WorkloadId, int | None] = {}
-        used: list[FluxionJobId] = []
-        until = time.monotonic() + _QUEUE_BUDGET_S
-        try:
-            while waiting and time.monotonic() < until:
-                batch = waiting[:at_once]
-                ids = self._ids[len(used) : len(used) + len(batch)]
-                used += ids
-                at = await self._ask(batch, ids, discipline, not_before)
-                taken = _in_order(at) if in_order else len(at)
-                starts.update(zip((workload.id for workload in batch[:taken]), at, strict=False))
-                waiting = waiting[taken:]
-                if unanswered := len(batch) - len(at):
-                    del used[-unanswered:]
-                if not in_order:
-                    continue
-                if (last := at[taken - 1]) is None:
-                    break
-                not_before, at_once = last, min(2 * taken, _AT_ONCE)
-                if overtaking := ids[taken : len(at)]:  # they are asked for again, from there on
-                    await self._graph.fluxion.cancel_many(overtaking, call=self._graph.call())
-                    del used[-len(overtaking) :]
-        finally:
-            if used:
-                await self._graph.fluxion.cancel_many(used, call=self._graph.call())
-        return starts
-
-
-def _in_order(starts: Sequence[int | None]) -> int:
-    """Return how many starts are in the order in which they were asked for,
-    up to the first that is not known, which counts.
-    """
-    for number, (before, start) in enumerate(itertools.pairwise(starts), 1):
-        if before is None or (start is not None and start < before):
-            return number
-    return len(starts)
 
 
 def _first(backlog: Backlog, context: CycleContext) -> list[Workload]:

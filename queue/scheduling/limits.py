@@ -325,18 +325,8 @@ class Quotas:
         scopes: Sequence[Sequence[LimitScope]],
         of_rows: npt.NDArray[np.int64] | None,
     ) -> None:
-        """Clear the rows of a mask that are over a limit.
-
-        Parameters
-        ----------
-        mask
-            Of the rows of the backlog.
-        backlog
-            The rows.
-        scopes
-            The limits of each group of rows.
-        of_rows
-            Group of each row; None if all rows are in the first.
+        """Clear the rows of a mask that are over a limit. ``scopes`` are the limits of each group of rows,
+        ``of_rows`` is the group of each row; None if all rows are in the first.
         """
         full = [
             any(scope.full(self._use(scope)) or self._aside.closes(scope.key) for scope in group)

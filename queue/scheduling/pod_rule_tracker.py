@@ -35,12 +35,10 @@ from fluxqueue.queue.noderules.jobspec_rules import nodes_of_pods, rule_pods, ru
 from fluxqueue.queue.noderules.placed_pods import PlacedPod, PlacedPods, SelectorIndex
 from fluxqueue.queue.noderules.pod_rules import (
     NodeFacts,
-    PodRules,
     Selector,
     repelling_terms,
-    rules_of,
-    with_labels,
 )
+from fluxqueue.queue.scheduling.workload_rules import WorkloadRules
 from fluxqueue.queue.store.ledger import Ledger
 
 __all__ = ["PodRuleTracker"]
@@ -77,7 +75,7 @@ class PodRuleTracker:
         self._dirty: set[WorkloadId] = set()
         self._granted: set[WorkloadId] = set()
         self._slot_names: dict[WorkloadId, list[str]] = {}
-        self._read: dict[WorkloadId, tuple[int, str, PodRules]] = {}
+        self._rules = WorkloadRules(caches, ledger)
         self._selectors: SelectorIndex[WorkloadId] = SelectorIndex()
         self._selectors_of: dict[WorkloadId, tuple[Selector, ...]] = {}
         self._listeners: list[Callable[[], None]] = []
@@ -107,7 +105,7 @@ class PodRuleTracker:
         if rules_in(workload.jobspec) is not None:
             return True
         pods = self._placed()
-        if not pods.any_repel or (rules := self._rules(workload)) is None:
+        if not pods.any_repel or (rules := self._rules.of(workload)) is None:
             return False
         labels = self._labels_of(rules.namespace)
         return any(
@@ -150,7 +148,7 @@ class PodRuleTracker:
     def keeps_off(self, workload: Workload, other: Workload) -> bool:
         """True if required anti-affinity of a workload selects pods of another."""
         own = rules_in(workload.jobspec)
-        if own is None or not own.anti_affinity or (others := self._rules(other)) is None:
+        if own is None or not own.anti_affinity or (others := self._rules.of(other)) is None:
             return False
         there = self._labels_of(others.namespace)
         return any(
@@ -198,36 +196,11 @@ class PodRuleTracker:
     # ---- rules ---------------------------------------------------------------------------------------------
 
     def _admitted(self, workload: Workload) -> AdmittedNodes:
-        rules = self._rules(workload)
+        rules = self._rules.of(workload)
         if rules is None:
             return AdmittedNodes()
         count, apart = rule_pods(workload.jobspec)
         return admitted_nodes(rules, self._placed(), self._topology(), count, apart=apart)
-
-    def _rules(self, workload: Workload) -> PodRules | None:
-        """Rules and labels of the pods of a workload; None if its object is gone."""
-        known = self._read.get(workload.id)
-        if known is not None and known[:2] == (workload.generation, workload.shape):
-            return known[2]
-        rules = rules_in(workload.jobspec) or self._rules_of_object(workload)
-        if rules is not None:
-            self._read[workload.id] = workload.generation, workload.shape, rules
-        return rules
-
-    def _rules_of_object(self, workload: Workload) -> PodRules | None:
-        if workload.release_mode is ReleaseMode.GROUP:
-            members = self._caches.members_of(workload, self._ledger.allocation(workload.id))
-            if not members:
-                return None
-            labels = [pod.metadata.labels or {} for pod in members]
-            return with_labels(rules_of(members[0].spec, workload.namespace, labels[0]), labels)
-        job = self._caches.jobs.get_by_uid(workload.uid)
-        if job is not None:
-            return rules_of(
-                job.spec.template.spec, workload.namespace, job.spec.template.metadata.labels or {}
-            )
-        pod = self._caches.pods.get_by_uid(workload.uid)
-        return rules_of(pod.spec, workload.namespace, pod.metadata.labels or {}) if pod is not None else None
 
     def _topology(self) -> NodeTopology:
         if self._node_topology is None:
@@ -287,7 +260,7 @@ class PodRuleTracker:
 
     def _put_slots(self, workload: Workload, slots: Counter[str]) -> None:
         self._drop_slots(workload.id)
-        rules = self._rules(workload)
+        rules = self._rules.of(workload)
         if rules is None or not slots or self._pods is None:
             return
         names = self._slot_names[workload.id] = []
@@ -361,7 +334,7 @@ class PodRuleTracker:
         if self._pods is not None:
             self._dirty.add(workload_id)
         if workload is None:
-            self._read.pop(workload_id, None)
+            self._rules.forget(workload_id)
 
     def node_changed(self, change: Change[Node]) -> None:
         """Forget the topology if a node is another one."""

@@ -46,7 +46,8 @@ from fluxqueue.queue.model.changes import Eviction
 from fluxqueue.queue.model.consolidations import is_being_moved
 from fluxqueue.queue.model.idleness import is_unused, waits_last
 from fluxqueue.queue.model.preemption_notices import given_back_left_s, stopping_left_s
-from fluxqueue.queue.model.records import Allocation, GivenBack, Workload, WorkloadId
+from fluxqueue.queue.model.records import Allocation, Workload, WorkloadId
+from fluxqueue.queue.model.requeue_records import GivenBack
 from fluxqueue.queue.model.time_limits import is_over_time_limit
 from fluxqueue.queue.model.victim_views import STARTING
 from fluxqueue.queue.scheduling.consolidation import Consolidator, consolidating

@@ -3,9 +3,6 @@
 The passes propose steps and receive the answers; this module sends the steps to the matcher. It decides
 nothing, so the simulator shows what a policy does in a cluster.
 
-A request on which the matcher fails does not keep others from their answers. The requests of its batch are
-sent again one by one, and each one that fails then gets the answer of an invalid request.
-
 Work under rules about other pods is matched one by one, each under the rules after the grants before it.
 
 Moldable work may be granted with fewer slots (`fluxqueue.fluxion.match.molding`). That delays no reservation,
@@ -18,19 +15,15 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from itertools import accumulate, takewhile
 from time import thread_time
 
-import structlog
-
 from fluxqueue.fluxion.messages import CallContext, JobMatchRequest, MatchBatch, MatchResult, MatchVerdict
-from fluxqueue.fluxion.rpc.failures import InternalError, InvalidCall
 from fluxqueue.fluxion.rpc.interface import Fluxion
-from fluxqueue.queue.metrics import OBJECT_FAILURES
 from fluxqueue.queue.model.flavors import waits_since_s
 from fluxqueue.queue.model.moldable import min_pods_in
 from fluxqueue.queue.model.records import GUARANTEED_FIRST, FluxionJobId, Workload, WorkloadId
 from fluxqueue.queue.scheduling.match_rules import MatchRules, NoMatchRules
+from fluxqueue.queue.scheduling.matcher_calls import in_one_call, match_together
 from fluxqueue.queue.scheduling.policies.namespace_turns import NamespaceTurns
 from fluxqueue.queue.scheduling.policies.passes import (
     CancelStep,
@@ -44,14 +37,6 @@ from fluxqueue.queue.scheduling.policies.rounds import Round
 
 __all__ = ["RoundDriver"]
 
-log = structlog.get_logger()
-
-_MOST_TEXT = 65_536
-"""Bytes of requests in one call.
-Long rules about nodes cost up to a tenth of a second for a thousand nodes, and a call has a deadline."""
-_LONG_REQUEST = 4_096
-_WEIGHT_OF_LONG = 4
-"""A byte of a longer request counts as so many: most of it is rules, and each is compared with each node."""
 _LONGEST_STEP_S = 0.25
 """CPU of the matcher after which a step is cut:
 what was asked is answered, and a later step asks the rest."""
@@ -228,7 +213,9 @@ class RoundDriver:
                     if rules.applies_to(workloads[number])
                 )
                 together = requests[first : next(ruled, None)]
-                batch = await self._match(together[: _in_one_call(together)], yielding, call, stop=stop)
+                batch = await match_together(
+                    self.fluxion, together[: in_one_call(together)], yielding, call, stop=stop
+                )
             for workload, answer in zip(workloads[first:], batch.results, strict=False):
                 if answer.verdict is MatchVerdict.GRANTED:
                     rules.assume(workload, answer.shares)
@@ -265,7 +252,7 @@ class RoundDriver:
             replace(requests[number], improve=batch.results[number].verdict is MatchVerdict.RESERVED)
             for number in numbers
         ]
-        molded = await self._match(again, (), call, stop=False)
+        molded = await match_together(self.fluxion, again, (), call, stop=False)
         if self.turns is not None:
             self.turns.spend([step.workloads[number] for number in numbers], molded)
         results = list(batch.results)
@@ -299,39 +286,13 @@ class RoundDriver:
                 call.instance,
                 took_s,
             )
-        batch = await self._match([replace(request, jobspec=jobspec)], yielding, call, stop=False)
+        batch = await match_together(
+            self.fluxion, [replace(request, jobspec=jobspec)], yielding, call, stop=False
+        )
         took_s += batch.overhead_s
         return replace(
             batch, overhead_s=took_s, overhead_of_each_s=(took_s,) if batch.overhead_of_each_s else ()
         )
-
-    async def _match(
-        self, requests: Sequence[JobMatchRequest], yielding: Sequence[int], call: CallContext, *, stop: bool
-    ) -> MatchBatch:
-        try:
-            return await self.fluxion.match_batch(
-                requests, call=call, stop_at_first_failure=stop, yielding=yielding
-            )
-        except (InternalError, InvalidCall) as error:
-            log.warning("match.batch_failed", requests=len(requests), error=str(error))
-        answers: list[MatchResult] = []
-        displaced: set[int] = set()
-        seconds: list[float] = []
-        for request in requests:
-            try:
-                batch = await self.fluxion.match_batch([request], call=call, yielding=yielding)
-            except (InternalError, InvalidCall) as error:
-                OBJECT_FAILURES.labels("cycle").inc()
-                reason = f"this request cannot be worked on, and the queue goes on without it: {error}"
-                answers.append(MatchResult(MatchVerdict.INVALID, request.jobid, reason=reason))
-                seconds.append(0.0)
-            else:
-                answers += batch.results
-                displaced.update(batch.displaced)
-                seconds.append(batch.overhead_s)
-            if stop and answers[-1].verdict is not MatchVerdict.GRANTED:
-                break
-        return MatchBatch(tuple(answers), call.instance, sum(seconds), tuple(displaced), tuple(seconds))
 
     async def _requests(
         self, step: MatchStep | ImproveStep, reservations: dict[WorkloadId, HeldReservation], now: int
@@ -381,15 +342,6 @@ class RoundDriver:
                 )
             )
         return requests
-
-
-def _in_one_call(requests: Sequence[JobMatchRequest]) -> int:
-    """Return how many of these requests go to the matcher together:
-    at least one, and no more text than is read in a few seconds.
-    """
-    lengths = (len(request.jobspec) for request in requests)
-    sizes = accumulate(length if length <= _LONG_REQUEST else length * _WEIGHT_OF_LONG for length in lengths)
-    return max(sum(1 for _ in takewhile(lambda size: size <= _MOST_TEXT, sizes)), 1)
 
 
 def _keep(reservations: dict[WorkloadId, HeldReservation], workload: Workload, answer: MatchResult) -> None:

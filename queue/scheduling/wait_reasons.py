@@ -6,16 +6,14 @@ general reason once, while they have none. Several sources then refine the reaso
 
 from __future__ import annotations
 
-import re
 import time
 from collections.abc import Collection, Container, Iterable, Mapping, Sequence
-from datetime import UTC, datetime
 from itertools import chain, compress, islice
 from operator import attrgetter
 
 from fluxqueue.api.fluxjobs import Reason, State
 from fluxqueue.api.fluxqueues import Provision
-from fluxqueue.fluxion.messages import AdvanceReservation, MatchResult
+from fluxqueue.fluxion.messages import AdvanceReservation
 from fluxqueue.queue.model.changes import ReasonChange
 from fluxqueue.queue.model.reasons import LIMIT_REASONS
 from fluxqueue.queue.model.records import Workload, WorkloadId
@@ -27,21 +25,25 @@ from fluxqueue.queue.scheduling.cycle import Cycle
 from fluxqueue.queue.scheduling.deadlines import Deadlines
 from fluxqueue.queue.scheduling.flavor_waits import FlavorWaits
 from fluxqueue.queue.scheduling.graph import GraphKeeper
-from fluxqueue.queue.scheduling.limits import Quotas
 from fluxqueue.queue.scheduling.match_rules import MatchRules
 from fluxqueue.queue.scheduling.outages import Outages
-from fluxqueue.queue.scheduling.policies.disciplines import Discipline
-from fluxqueue.queue.scheduling.policies.passes import HeldReservation, waiting_reason
+from fluxqueue.queue.scheduling.policies.passes import HeldReservation
 from fluxqueue.queue.scheduling.policies.refusals import EXPLAINED
 from fluxqueue.queue.scheduling.satisfiability import SatisfiabilityCache, in_namespace_turns
 from fluxqueue.queue.scheduling.unsatisfiable_reasons import NO_PRESENT_NODE, UnsatisfiableReasons
+from fluxqueue.queue.scheduling.wait_words import (
+    RESERVED,
+    at_limit,
+    in_general,
+    names_reservation,
+    reservation_reason,
+    reserved_words,
+)
 from fluxqueue.queue.scheduling.why_not import WhyNot
 from fluxqueue.queue.store.ledger import Ledger
 
 __all__ = ["WaitReasons"]
 
-_WORDS = re.compile(r"[^\s,;:]+(?::\d\d)*Z?")
-_RESERVED = "reserved for it from"
 _MOST_TOLD = 10_000
 """Workloads that get the reason in a cycle that they wait for a limit."""
 _MOST_GENERAL = 5_000
@@ -133,7 +135,7 @@ class WaitReasons:
                 self._unexplained.add(workload_id)
             elif workload.reason in LIMIT_REASONS:
                 self._limited.add(workload_id)
-            elif _RESERVED in workload.message:
+            elif RESERVED in workload.message:
                 self._told.setdefault(workload_id, None)
 
     def note_set_aside(self, reservations: Sequence[AdvanceReservation]) -> None:
@@ -146,7 +148,9 @@ class WaitReasons:
             if (workload := self._ledger.get(workload_id)) is not None
         )
         self._unexplained |= {
-            each.id for each in kept_out if not any(_names(each.message, one) for one in reservations)
+            each.id
+            for each in kept_out
+            if not any(names_reservation(each.message, one) for one in reservations)
         }
 
     def begin_cycle(self, cycle: Cycle) -> None:
@@ -260,7 +264,7 @@ class WaitReasons:
                 for workload_id, (_, answer) in result.reserved.items()
                 if workload_id in held
             }
-            changes += [_reserved(workload_id, answer) for workload_id, answer in reserved.items()]
+            changes += [reservation_reason(workload_id, answer) for workload_id, answer in reserved.items()]
             self._told |= {workload_id: answer.at for workload_id, answer in reserved.items()}
         explained = aside | {change.workload for change in changes}
         changes += self._moved_reservations(held, explained)
@@ -273,7 +277,7 @@ class WaitReasons:
             text = (
                 self._told_reservation(held[workload.id])
                 if workload.id in held
-                else _in_general(workload, cycle.disciplines)
+                else in_general(workload, cycle.disciplines)
             )
             changes.append(ReasonChange(workload=workload.id, reason=Reason.WAITING_FOR_NODES, message=text))
         return changes
@@ -292,7 +296,7 @@ class WaitReasons:
     def _told_reservation(self, reservation: HeldReservation) -> str:
         """Return what is said of a workload's reservation, and note that it is."""
         self._told[reservation.workload] = reservation.start
-        return _reserved_words(reservation.nodes, reservation.start)
+        return reserved_words(reservation.nodes, reservation.start)
 
     def _moved_reservations(
         self, held: Mapping[WorkloadId, HeldReservation], explained: Collection[WorkloadId]
@@ -346,7 +350,7 @@ class WaitReasons:
                 if not exact and self._is_told(workload):
                     self._told_limit.add(workload.id)
                 elif len(changes) < _MOST_TOLD:
-                    changes[workload.id] = _at_limit(workload, cycle.quotas, exact=exact)
+                    changes[workload.id] = at_limit(workload, cycle.quotas, exact=exact)
                 else:
                     self._untold = self._untold or workload.reason is Reason.NONE
         self._unexplained |= {
@@ -374,46 +378,3 @@ class WaitReasons:
         workload = self._ledger.get(change.workload)
         waits = change.reason in (Reason.WAITING_FOR_NODES, Reason.BLOCKED_BY_RESERVATION)
         return waits and workload is not None and workload.reason is Reason.PREEMPTED
-
-
-def _names(message: str, reservation: AdvanceReservation) -> bool:
-    """True if a message names a reservation of people, with one of its times if it names any."""
-    words = _WORDS.findall(message)
-    times = {word for word in words if word.endswith("Z")}
-    edges = {
-        f"{datetime.fromtimestamp(edge, UTC):%Y-%m-%dT%H:%M:%SZ}"
-        for time in reservation.times
-        for edge in time
-    }
-    return reservation.name in words and (not times or not times.isdisjoint(edges))
-
-
-def _reserved(workload: WorkloadId, answer: MatchResult) -> ReasonChange:
-    text = _reserved_words([share.node for share in answer.shares], answer.at)
-    if answer.blocked_by:
-        text = f"{answer.reason}; {text}"
-    return ReasonChange(workload=workload, reason=waiting_reason(answer), message=text)
-
-
-def _reserved_words(nodes: Sequence[str], at: int) -> str:
-    start = datetime.fromtimestamp(at, UTC)
-    subject, free = (
-        (f"{len(nodes)} nodes are", "they are") if len(nodes) != 1 else (f"node {nodes[0]} is", "that is")
-    )
-    return f"{subject} {_RESERVED} {start:%Y-%m-%dT%H:%M:%SZ} on: it starts then, or sooner if {free} free"
-
-
-def _at_limit(workload: Workload, quotas: Quotas, *, exact: bool) -> ReasonChange:
-    """The limit that a workload is over, with both figures if that is asked for,
-    or as it was found before.
-    """
-    if not exact and workload.reason in LIMIT_REASONS and USED_UP not in workload.message:
-        return ReasonChange(workload=workload.id, reason=workload.reason, message=workload.message)
-    over = quotas.reached(workload, exact=exact)
-    return ReasonChange(workload=workload.id, reason=over.reason, message=over.message)
-
-
-def _in_general(workload: Workload, disciplines: Mapping[str, Discipline]) -> str:
-    if disciplines.get(workload.queue, Discipline()).reserves:
-        return "its request does not fit now: smaller or shorter requests of its kind wait too"
-    return f"waits its turn: the queue {workload.queue!r} is strictly first come, first served"

@@ -51,9 +51,7 @@ from fluxqueue.queue.scheduling.policies.overruns import extended_end
 from fluxqueue.queue.scheduling.reservation_book import times_of
 from fluxqueue.queue.simulator.simulated_budgets import shown_budgets
 
-__all__ = ["ClusterSnapshot", "RunningWorkload", "SiteObjects", "snapshot_of", "with_more_nodes"]
-
-_HOSTNAME = names.HOSTNAME_LABEL
+__all__ = ["ClusterSnapshot", "RunningWorkload", "SiteObjects", "snapshot_of"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -245,27 +243,6 @@ def _added(
         if spec.priority_weights is not None
     }
     return AddedPriorities(weights, {each.metadata.name: shown_share(each) for each in fluxaccounts}, now)
-
-
-def with_more_nodes(snapshot: ClusterSnapshot, count: int) -> ClusterSnapshot:
-    """Return the snapshot with more nodes, of the shape that most nodes have.
-
-    Raises
-    ------
-    ValueError
-        No node is up whose shape the new nodes could have.
-    """
-    shapes = Counter((node.pools, node.levels) for node in snapshot.nodes if not node.down)
-    if not shapes:
-        raise ValueError("nodes cannot be added: no node is up whose shape they could have")
-    shape = shapes.most_common(1)[0][0]
-    like = next(node for node in snapshot.nodes if not node.down and (node.pools, node.levels) == shape)
-    properties = {name: value for name, value in like.properties.items() if _HOSTNAME not in name}
-    more = [replace(like, name=f"added-{number}", properties=properties) for number in range(1, count + 1)]
-    foreign = dict(snapshot.foreign)
-    if taken := snapshot.daemons.get(like.name):
-        foreign.update((node.name, taken) for node in more)
-    return replace(snapshot, nodes=(*snapshot.nodes, *more), foreign=foreign)
 
 
 def _belongs(pod: Pod, live: Container[str]) -> bool:

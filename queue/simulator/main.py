@@ -20,12 +20,8 @@ from fluxqueue.kube.errors import ApiError
 from fluxqueue.kube.kinds import FLUXACCOUNTS, FLUXJOBS, FLUXQUEUES, FLUXRESERVATIONS, NODES, PODS
 from fluxqueue.kube.transport import Api
 from fluxqueue.queue.scheduling.policies.disciplines import Discipline
-from fluxqueue.queue.simulator.cluster_snapshot import (
-    ClusterSnapshot,
-    SiteObjects,
-    snapshot_of,
-    with_more_nodes,
-)
+from fluxqueue.queue.simulator.added_nodes import with_more_nodes
+from fluxqueue.queue.simulator.cluster_snapshot import ClusterSnapshot, SiteObjects, snapshot_of
 from fluxqueue.queue.simulator.forecasts import forecast, forecast_table, under
 from fluxqueue.queue.simulator.metrics import Summary, summarise
 from fluxqueue.queue.simulator.options import (

@@ -35,16 +35,13 @@ from fluxqueue.queue.scheduling.policies.passes import (
     PendingQueue,
     RefusalCache,
 )
-from fluxqueue.queue.scheduling.policies.predictions import (
-    DurationHistory,
-    end_beyond_prediction,
-    lengthened_end,
-)
+from fluxqueue.queue.scheduling.policies.predictions import DurationHistory
 from fluxqueue.queue.scheduling.policies.rounds import Round
 from fluxqueue.queue.scheduling.round_driver import RoundDriver
 from fluxqueue.queue.simulator.consolidation import SimulatedConsolidation
 from fluxqueue.queue.simulator.preemption import SimulatedPreemption
 from fluxqueue.queue.simulator.simulated_chains import SimulatedChains
+from fluxqueue.queue.simulator.simulated_ends import SimulatedEnds
 from fluxqueue.queue.simulator.simulated_growth import SimulatedGrowth
 from fluxqueue.queue.simulator.simulated_guarantees import SimulatedGuarantees
 from fluxqueue.queue.simulator.simulated_shares import SimulatedShares
@@ -134,12 +131,8 @@ class Simulation:
             limit=_LIMIT,
             latest_nodes=latest_nodes,
         )
-        self._ends: list[tuple[int, int]] = []
-        self._planned_ends: dict[int, int] = {}
-        self._overdue: list[tuple[int, int]] = []
         self._estimate_history = EstimateHistory()
         self._durations = DurationHistory()
-        self._predicted: set[int] = set()
         self._had_reservations: set[WorkloadId] = set()
         self._capacity_changed = False
         self._refusal_caches = {name: RefusalCache() for name in self._queues}
@@ -151,6 +144,7 @@ class Simulation:
         """What is added to the priority of jobs that were moved, and of the one that gets room."""
         self._moving: set[int] = set()
         self._growth = SimulatedGrowth(self._fluxion, EPOCH_S)
+        self._ends = SimulatedEnds(self._fluxion, self._growth, self._of, self._reservations)
         self._now = 0
         self._finished = 0
         self.dropped: list[tuple[int, int, str]] = []
@@ -175,7 +169,13 @@ class Simulation:
         await self._fluxion.init(self._match_policy, nodes=nodes, call=CallContext(now=EPOCH_S))
         jobs, arrived = self._trace.jobs, 0
         reported = 0
-        while arrived < len(jobs) or self._ends or self._reservations or self._fixed or self._chains.times():
+        while (
+            arrived < len(jobs)
+            or self._ends.real
+            or self._reservations
+            or self._fixed
+            or self._chains.times()
+        ):
             self._now = self._next_time([jobs[arrived].submit_s] if arrived < len(jobs) else [])
             if until_s is not None and self._now >= until_s:
                 break
@@ -183,8 +183,9 @@ class Simulation:
                 self._shares.advance(self._now)
             await self._end_due()
             await self._stop_preempted()
-            await self._extend_overruns()
-            await self._lengthen_predicted()
+            if await self._ends.move(self._now):
+                self._capacity_changed = True
+                self._clear_refusal_caches()
             first = arrived
             while arrived < len(jobs) and jobs[arrived].submit_s <= self._now:
                 arrived += 1
@@ -210,7 +211,7 @@ class Simulation:
             for reservation in self._reservations.values()
             if reservation.start - EPOCH_S > self._now
         ]
-        times += [heap[0][0] for heap in (self._ends, self._overdue, self._stops) if heap]
+        times += [heap[0][0] for heap in (self._ends.real, self._ends.overdue, self._stops) if heap]
         times += [*(each.start_s for each in self._fixed[-1:]), *self._chains.times()]
         return max(min(times), self._now)
 
@@ -227,63 +228,21 @@ class Simulation:
 
     async def _end_due(self) -> None:
         ended: list[int] = []
-        while self._ends and self._ends[0][0] <= self._now:
-            end_s, number = heapq.heappop(self._ends)
-            if number not in self._planned_ends or self._of[number].end_s != end_s:
+        while self._ends.real and self._ends.real[0][0] <= self._now:
+            end_s, number = heapq.heappop(self._ends.real)
+            if number not in self._ends.planned or self._of[number].end_s != end_s:
                 continue  # it was preempted before
             ended.append(number)
             self._chains.ended(number, end_s)
             self._durations.add(prediction_key(self._of[number].job), end_s - self._of[number].start_s)
             if self._shares is not None:
                 self._shares.ended(self._of[number].job, len(self._of[number].hosts))
-            planned = self._planned_ends.pop(number)
+            planned = self._ends.planned.pop(number)
             self._capacity_changed = self._capacity_changed or planned > self._now
         if ended:
             self._clear_refusal_caches()
             self._finished += len(ended)
             await self._fluxion.cancel_many([*ended, *self._growth.ended(ended)], call=self._call())
-
-    async def _extend_overruns(self) -> None:
-        holders = {reservation.jobid: workload_id for workload_id, reservation in self._reservations.items()}
-        while self._overdue and self._overdue[0][0] <= self._now:
-            planned, number = heapq.heappop(self._overdue)
-            if self._planned_ends.get(number) != planned:
-                continue
-            ran = self._of[number]
-            end = end_beyond_prediction(
-                time_at(ran.start_s), time_at(planned), time_at(self._now), ran.stated_s
-            )
-            await self._move_end(number, int((end - EPOCH).total_seconds()), holders)
-
-    async def _move_end(self, number: int, end_s: int, holders: Mapping[FluxionJobId, WorkloadId]) -> None:
-        """Plan that a job ends later."""
-        self._planned_ends[number] = end_s
-        if end_s < self._of[number].end_s:
-            heapq.heappush(self._overdue, (end_s, number))
-        for each in (number, *self._growth.pieces_of(number)):
-            done = await self._fluxion.extend(each, EPOCH_S + end_s, call=self._call())
-            for jobid in done.displaced:
-                if (workload_id := holders.get(FluxionJobId(jobid))) is not None:
-                    self._reservations.pop(workload_id, None)
-            if done.displaced:
-                self._capacity_changed = True
-                self._clear_refusal_caches()
-
-    async def _lengthen_predicted(self) -> None:
-        """Plan work that started on a prediction until its stated end, where no reservation is in the way."""
-        for number in sorted(self._predicted):
-            ran, planned = self._of[number], self._planned_ends.get(number)
-            stated = ran.start_s + ran.stated_s
-            if planned is None or planned >= stated:
-                self._predicted.discard(number)
-                continue
-            nodes = [node_name(host) for host in ran.hosts]
-            end = (
-                lengthened_end(EPOCH_S + planned, EPOCH_S + stated, nodes, self._reservations.values())
-                - EPOCH_S
-            )
-            if end > planned:
-                await self._move_end(number, end, {})
 
     def _arrive(self, submitted: Sequence[TraceJob]) -> None:
         for job in self._chains.eligible(submitted, self._now):
@@ -363,7 +322,7 @@ class Simulation:
             if len(backlog) and not self._disciplines[name].reserves
         }
         for ran, nodes in await self._growth.grow(self._now, strict):
-            heapq.heappush(self._ends, (ran.end_s, ran.job.number))
+            heapq.heappush(self._ends.real, (ran.end_s, ran.job.number))
             if self._shares is not None:
                 self._shares.started(ran.job, nodes)
 
@@ -377,8 +336,12 @@ class Simulation:
         victims = await choice
         await self._stop(victims)
         wake_s = self._preemption.retry_s
-        if not victims and wake_s is not None and (not self._overdue or self._overdue[0][0] > wake_s):
-            heapq.heappush(self._overdue, (wake_s, -1))  # of no job: only the time counts
+        if (
+            not victims
+            and wake_s is not None
+            and (not self._ends.overdue or self._ends.overdue[0][0] > wake_s)
+        ):
+            heapq.heappush(self._ends.overdue, (wake_s, -1))  # of no job: only the time counts
         return bool(victims) and await self._stop_preempted()
 
     async def _consolidate(self) -> bool:
@@ -407,15 +370,15 @@ class Simulation:
                 self._now + self._disciplines[ran.job.queue].preemption_rules.grace_seconds, ran.end_s
             )
             heapq.heappush(self._stops, (stop_s, int(victim)))
-            self._planned_ends[int(victim)] = max(stop_s, self._now + 1)
+            self._ends.planned[int(victim)] = max(stop_s, self._now + 1)
             await self._fluxion.extend(
-                int(victim), EPOCH_S + self._planned_ends[int(victim)], call=self._call()
+                int(victim), EPOCH_S + self._ends.planned[int(victim)], call=self._call()
             )
 
     def _running(self) -> dict[WorkloadId, tuple[Workload, SimulatedJob]]:
         return {
             WorkloadId(each): (self._prioritised(workload_of(self._of[each].job)), self._of[each])
-            for each in self._planned_ends
+            for each in self._ends.planned
         }
 
     async def _stop_preempted(self) -> bool:
@@ -424,7 +387,7 @@ class Simulation:
         while self._stops and self._stops[0][0] <= self._now:
             _, number = heapq.heappop(self._stops)
             ran = self._of[number]
-            if self._planned_ends.pop(number, None) is None:
+            if self._ends.planned.pop(number, None) is None:
                 continue  # it ended within its grace
             stopped.append(number)
             if self._shares is not None:
@@ -478,15 +441,9 @@ class Simulation:
             self._expect_to_end(ran, answer.end - EPOCH_S)
 
     def _expect_to_end(self, ran: SimulatedJob, planned: int) -> None:
-        number = ran.job.number
         if self._shares is not None:
             self._shares.started(ran.job, len(ran.hosts))
-        self._planned_ends[number] = planned
-        heapq.heappush(self._ends, (ran.end_s, number))
-        if planned < ran.start_s + ran.stated_s:
-            self._predicted.add(number)
-        if planned < ran.end_s:
-            heapq.heappush(self._overdue, (planned, number))
+        self._ends.expect(ran, planned)
 
     def _call(self) -> CallContext:
         return CallContext(now=EPOCH_S + self._now)

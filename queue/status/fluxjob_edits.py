@@ -20,7 +20,8 @@ import msgspec
 
 from fluxqueue.api import names
 from fluxqueue.api.fluxjobs import FluxJob, Reason, State
-from fluxqueue.queue.model.records import NO_OVERRIDES, ReadSpec, SpecOverrides, Workload
+from fluxqueue.queue.model.records import Workload
+from fluxqueue.queue.model.spec_overrides import NO_OVERRIDES, ReadSpec, SpecOverrides
 
 __all__ = [
     "EditableSpec",

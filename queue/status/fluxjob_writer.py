@@ -18,7 +18,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import Callable, Sequence
-from typing import Any
 
 import msgspec
 import structlog
@@ -26,7 +25,6 @@ import structlog
 from fluxqueue.api import names
 from fluxqueue.api.fluxjobs import FluxJob, FluxJobStatus, State, fluxjob_names
 from fluxqueue.api.metadata import ObjectMeta
-from fluxqueue.api.pods import Pod
 from fluxqueue.kube.errors import AlreadyExists, Conflict, Invalid, NotFound
 from fluxqueue.kube.events import EventRecorder, Severity
 from fluxqueue.kube.kinds import FLUXJOBS
@@ -48,6 +46,7 @@ from fluxqueue.queue.status.fluxjob_edits import (
     expected_spec,
     refusal_message,
 )
+from fluxqueue.queue.status.fluxjob_owners import FluxJobOwners
 from fluxqueue.queue.status.fluxjob_pace import SETTLED_S, FluxJobPace
 from fluxqueue.queue.status.fluxjob_status import (
     ShownEstimates,
@@ -71,9 +70,6 @@ _BATCH = 500
 _NO_NAME_S = 60.0
 _REJECTED_S = 5.0
 _REQUEUES_SHOWN = 5
-_OWNERS = 100
-"""Of a pod group: a FluxJob whose owners are all deleted is created again as long as other pods of the group
-exist."""
 _ESTIMATES_EVERY_S = 2.0
 
 
@@ -106,6 +102,7 @@ class FluxJobWriter:
         self._ledger = ledger
         self._recorder = recorder
         self._status_writes = FluxJobStatusWrites(api)
+        self._owners = FluxJobOwners(caches, ledger)
         self._keys: WorkQueue[WorkloadId] = WorkQueue("fluxjobs")
         self._pace = FluxJobPace(caches, ledger, lambda: self._keys.delayed)
         self._created: dict[WorkloadId, ObjectMeta] = {}
@@ -184,7 +181,7 @@ class FluxJobWriter:
         present = self._caches.fluxjob_of(workload.uid)
         if present is None and workload_id not in self._created:
             self._keys.add_after(workload_id, self._pace.delay_s(workload, exists=False))
-        elif present is not None and self._lacks_owners(present, workload):
+        elif present is not None and self._owners.lack(present, workload):
             self._keys.add_after(workload_id, SETTLED_S)
 
     def idle_changed(self, workload_id: WorkloadId) -> None:
@@ -269,7 +266,7 @@ class FluxJobWriter:
             await self._status_writes.write(meta, wanted)
         except NotFound:
             self._created.pop(workload_id, None)
-            return None if workload.state.ended or not self._object_exists(workload) else SETTLED_S
+            return None if workload.state.ended or not self._owners.object_exists(workload) else SETTLED_S
         except Conflict:
             return SETTLED_S
         except Invalid as error:
@@ -289,7 +286,7 @@ class FluxJobWriter:
         """Create the FluxJob under the first name that no other has,
         also of work that has ended before it had one.
         """
-        if not self._object_exists(workload):
+        if not self._owners.object_exists(workload):
             return None
         if early_s := self._pace.too_early_to_create_s(workload):
             return early_s
@@ -318,7 +315,7 @@ class FluxJobWriter:
         *candidates, _former = fluxjob_names(workload.kind, workload.name, workload.uid)
         for name in candidates:
             try:
-                manifest = fluxjob_manifest(name, workload, self._owners(workload), status)
+                manifest = fluxjob_manifest(name, workload, self._owners.references(workload), status)
                 fluxjob = await self._api.create(FLUXJOBS, manifest, workload.namespace)
             except AlreadyExists:
                 fluxjob = await self._api.get(FLUXJOBS, name, workload.namespace)
@@ -350,7 +347,7 @@ class FluxJobWriter:
             "jobspec": present.spec.jobspec,
             "pods": present.spec.pods,
         }
-        lacks_owners = self._lacks_owners(present, workload)
+        lacks_owners = self._owners.lack(present, workload)
         if (
             current == body
             and present.metadata.annotation(names.ACKNOWLEDGED_ANNOTATION) == annotation
@@ -361,7 +358,7 @@ class FluxJobWriter:
             "resourceVersion": present.metadata.resource_version,
             "labels": {names.QUEUE_LABEL: workload.queue},
             "annotations": {names.ACKNOWLEDGED_ANNOTATION: annotation},
-            **({"ownerReferences": self._owners(workload)} if lacks_owners else {}),
+            **({"ownerReferences": self._owners.references(workload)} if lacks_owners else {}),
         }
         try:
             await self._api.patch(
@@ -387,45 +384,6 @@ class FluxJobWriter:
                 fields=sorted(edits),
             )
         return None
-
-    def _owners(self, workload: Workload) -> list[dict[str, Any]]:
-        """Return the owner references: its object, or pods of its group.
-        The FluxJob is deleted with the last of them.
-        """
-        if workload.release_mode is not ReleaseMode.GROUP:
-            return [_owner(workload.api_version, workload.kind, workload.name, workload.uid)]
-        return [
-            _owner("v1", "Pod", pod.metadata.name, pod.metadata.uid)
-            for pod in self._members(workload)[:_OWNERS]
-        ]
-
-    def _lacks_owners(self, present: FluxJob, workload: Workload) -> bool:
-        """Return whether garbage collection would never remove it, or would although pods of its group,
-        such as later ones, are left.
-        """
-        if not present.metadata.owner_references:
-            return self._object_exists(workload)
-        if workload.release_mode is not ReleaseMode.GROUP:
-            return False
-        members = {pod.metadata.uid for pod in self._members(workload)}
-        owning = members.intersection(owner.uid for owner in present.metadata.owner_references)
-        return len(owning) < min(len(members), _OWNERS)
-
-    def _members(self, workload: Workload) -> list[Pod]:
-        """Return the pods of a group that are not being deleted."""
-        members = self._caches.members_of(workload, self._ledger.allocation(workload.id))
-        return [pod for pod in members if pod.metadata.deletion_timestamp is None]
-
-    def _object_exists(self, workload: Workload) -> bool:
-        if workload.release_mode is ReleaseMode.GROUP:
-            return bool(self._members(workload))
-        store = self._caches.jobs if workload.kind == "Job" else self._caches.pods
-        item = store.get_by_uid(workload.uid)
-        return item is not None and item.metadata.deletion_timestamp is None
-
-
-def _owner(api_version: str, kind: str, name: str, uid: str) -> dict[str, Any]:
-    return {"apiVersion": api_version, "kind": kind, "name": name, "uid": uid, "controller": False}
 
 
 def _share_texts(fluxjob: FluxJob, workload: Workload) -> None:

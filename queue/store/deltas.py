@@ -27,13 +27,13 @@ from fluxqueue.queue.model.records import (
     Allocation,
     FluxionJobId,
     Grant,
-    RequeueState,
     Reservation,
     Slot,
     SlotState,
     Workload,
     WorkloadId,
 )
+from fluxqueue.queue.model.requeue_records import RequeueState
 
 __all__ = [
     "AllocationUpdate",

@@ -7,12 +7,11 @@ or live is not in the copy: it is asked of the tables, through the parts of the 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
 
 import structlog
-from msgspec import structs
 
 from fluxqueue.api.fluxjobs import Reason, State
 from fluxqueue.fluxion.messages import NodeShare
@@ -26,31 +25,26 @@ from fluxqueue.queue.model.changes import (
     Requeue,
     TakenSlot,
 )
-from fluxqueue.queue.model.given_back import with_given_back
-from fluxqueue.queue.model.preemption_notices import grace_left_s
 from fluxqueue.queue.model.prices import Rates
 from fluxqueue.queue.model.records import (
     Epoch,
     FluxionJobId,
     Grant,
     NewWorkload,
-    RequeueState,
     Reservation,
     Transition,
-    Unused,
     Workload,
     WorkloadId,
 )
 from fluxqueue.queue.model.requeue_states import REMEMBERED
 from fluxqueue.queue.model.spending import Spending, members_of
-from fluxqueue.queue.model.states import LIVE
-from fluxqueue.queue.model.time_limits import is_suspended_soon
 from fluxqueue.queue.store.account_use import AccountUse
 from fluxqueue.queue.store.deltas import Delta
 from fluxqueue.queue.store.errors import Unstorable
 from fluxqueue.queue.store.ledger_evictions import LedgerEvictions
 from fluxqueue.queue.store.ledger_releases import CLAIM_S, LedgerReleases
-from fluxqueue.queue.store.ledger_state import TableContents
+from fluxqueue.queue.store.ledger_requeue_states import LedgerRequeueStates
+from fluxqueue.queue.store.ledger_rows import TableContents
 from fluxqueue.queue.store.reserved_nodes import ReservedNodes
 from fluxqueue.queue.store.retention import Retention
 from fluxqueue.queue.store.rows import Counts
@@ -70,7 +64,7 @@ _JOBIDS_AHEAD = 50
 """Job ids that are read before they are needed. Those that a process leaves over are never used."""
 
 
-class Ledger(LedgerReleases, LedgerEvictions):
+class Ledger(LedgerReleases, LedgerEvictions, LedgerRequeueStates):
     """Pending and live workloads, changed through the store only.
 
     Parameters
@@ -220,76 +214,6 @@ class Ledger(LedgerReleases, LedgerEvictions):
 
     def _differs(self, change: ReasonChange) -> bool:
         return self._reason(change) not in (None, (change.reason, change.message))
-
-    async def set_requeue_states(self, changes: Mapping[WorkloadId, RequeueState]) -> None:
-        """Write the requeue states of workloads; their next match depends on them.
-        What they gave back stays: only `evict` adds to that.
-        """
-
-        async def set_requeue_states(epoch: Epoch, changes: Mapping[WorkloadId, RequeueState]) -> Delta:
-            kept = {each: with_given_back(state, self.get(each)) for each, state in changes.items()}
-            return await self._store.set_requeue_states(epoch, kept)
-
-        if changes:
-            await self._change(set_requeue_states, changes)
-
-    async def set_time_limit(self, started: Workload, at: datetime, idle: str) -> Workload | None:
-        """Store that a workload is ended since a time, at its limit or because it was idle (in words);
-        return it. What else was stored of it until then stays, such as its grace. None if it is gone, waits
-        again or is to, or was started again since.
-        """
-        stored: list[WorkloadId] = []
-
-        async def set_requeue_states(epoch: Epoch, workload_id: WorkloadId) -> Delta:
-            row = self.get(workload_id)
-            states = {}
-            if (
-                row is not None
-                and row.state in LIVE
-                and row.started_at == started.started_at
-                and not is_suspended_soon(row)
-            ):
-                states[row.id] = structs.replace(row.requeue_state, time_limit=at, idle=idle)
-            stored[:] = states
-            return await self._store.set_requeue_states(epoch, states)
-
-        await self._change(set_requeue_states, started.id)
-        return self.get(started.id) if stored else None
-
-    async def set_unused(self, changes: Mapping[WorkloadId, Unused | None]) -> None:
-        """Store since when work is idle that may be preempted for that; None: it may not.
-        What else was stored of it until then stays. Work that is gone or waits again keeps what it has.
-        """
-
-        async def set_requeue_states(epoch: Epoch, changes: Mapping[WorkloadId, Unused | None]) -> Delta:
-            rows = filter(None, map(self.get, changes))
-            states = {
-                row.id: structs.replace(row.requeue_state, unused=changes[row.id])
-                for row in rows
-                if row.state in LIVE
-            }
-            return await self._store.set_requeue_states(epoch, states)
-
-        if changes:
-            await self._change(set_requeue_states, changes)
-
-    async def end_graces(self, ids: Collection[WorkloadId]) -> list[WorkloadId]:
-        """Have the graces of preempted work end now; return of which. What goes on by now keeps its state."""
-        ended: list[WorkloadId] = []
-
-        async def end(epoch: Epoch, ids: Collection[WorkloadId]) -> Delta:
-            now = self.clock()
-            states = {
-                row.id: structs.replace(row.requeue_state, stop_at=now)
-                for row in map(self.get, ids)
-                if row is not None and grace_left_s(row, now)
-            }
-            ended[:] = states
-            return await self._store.set_requeue_states(epoch, states)
-
-        if ids:
-            await self._change(end, ids)
-        return ended
 
     async def mark_started(self, ids: Sequence[WorkloadId]) -> None:
         """Record that all pods of workloads are on their nodes."""

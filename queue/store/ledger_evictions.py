@@ -8,7 +8,8 @@ from datetime import datetime
 
 from fluxqueue.queue.model.changes import Eviction, Withdrawal
 from fluxqueue.queue.model.given_back import giving_back, with_given_back
-from fluxqueue.queue.model.records import Epoch, GivenBack, Workload, WorkloadId
+from fluxqueue.queue.model.records import Epoch, Workload, WorkloadId
+from fluxqueue.queue.model.requeue_records import GivenBack
 from fluxqueue.queue.model.states import LIVE
 from fluxqueue.queue.model.withdrawals import end_of_going_on, going_on, jobs_of_grown, notice_of
 from fluxqueue.queue.store.deltas import Delta

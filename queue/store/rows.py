@@ -21,20 +21,18 @@ from fluxqueue.fluxion.messages import NodeShare
 from fluxqueue.queue.model.jobspecs import labels_of
 from fluxqueue.queue.model.prices import Rates
 from fluxqueue.queue.model.records import (
-    NO_OVERRIDES,
-    NO_REQUEUE_STATE,
     Allocation,
     Epoch,
     FluxionJobId,
     ReleaseMode,
-    RequeueState,
     Slot,
     SlotState,
-    SpecOverrides,
     Transition,
     Workload,
     WorkloadId,
 )
+from fluxqueue.queue.model.requeue_records import NO_REQUEUE_STATE, RequeueState
+from fluxqueue.queue.model.spec_overrides import NO_OVERRIDES, SpecOverrides
 from fluxqueue.queue.model.start_conditions import NO_START_CONDITIONS, StartConditions
 
 __all__ = [

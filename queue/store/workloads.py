@@ -22,12 +22,12 @@ from fluxqueue.queue.model.records import (
     Epoch,
     FluxionJobId,
     NewWorkload,
-    RequeueState,
     SlotState,
     Transition,
     Workload,
     WorkloadId,
 )
+from fluxqueue.queue.model.requeue_records import RequeueState
 from fluxqueue.queue.model.states import LIVE, sources
 from fluxqueue.queue.store.deltas import AllocationUpdate, Delta, SlotUpdate, WorkloadUpdate
 from fluxqueue.queue.store.rows import (

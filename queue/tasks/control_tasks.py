@@ -70,8 +70,7 @@ _POLL_S = 30.0
 """Workers are notified of new tasks; they poll for those whose notification was lost."""
 _BEGINS_WITHIN_S = 0.5
 """A deferred task that has not begun by then is looked after."""
-_HEARTBEAT_S = 20.0
-_WATCH_S = 20.0
+_HEARTBEAT_S, _WATCH_S = 20.0, 20.0
 _PAUSE_S, _LONGEST_PAUSE_S = 0.25, 30.0
 
 

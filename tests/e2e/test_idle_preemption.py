@@ -14,7 +14,8 @@ from support.prometheus_standin import PrometheusStandin, prometheus_standin
 from fluxqueue.api import names
 from fluxqueue.api.fluxjobs import State
 from fluxqueue.api.pods import Pod
-from fluxqueue.local.inprocess import ClusterOptions, InProcessCluster
+from fluxqueue.local.cluster_options import ClusterOptions
+from fluxqueue.local.inprocess import InProcessCluster
 
 
 @pytest.fixture(scope="module")

@@ -13,12 +13,12 @@ from fluxqueue.api.fluxjobs import Outcome, Reason, State
 from fluxqueue.queue.model.changes import Ending, Replacement, SlotWrites, TakenSlot
 from fluxqueue.queue.model.records import (
     FluxionJobId,
-    RequeueState,
     Reservation,
     SlotState,
     Workload,
     WorkloadId,
 )
+from fluxqueue.queue.model.requeue_records import RequeueState
 from fluxqueue.queue.store import PodAlreadyPlaced
 from fluxqueue.queue.store.deltas import AllocationUpdate, Delta, SlotUpdate
 

@@ -27,16 +27,16 @@ from fluxqueue.queue.model.changes import (
 )
 from fluxqueue.queue.model.records import (
     Allocation,
-    GivenBack,
-    RequeueState,
     Reservation,
     Slot,
     SlotState,
     Workload,
     WorkloadId,
 )
+from fluxqueue.queue.model.requeue_records import GivenBack, RequeueState
 from fluxqueue.queue.store.ledger import Ledger
-from fluxqueue.queue.store.ledger_state import LedgerState, TableContents
+from fluxqueue.queue.store.ledger_rows import TableContents
+from fluxqueue.queue.store.ledger_state import LedgerState
 
 __all__ = ["LedgerContract"]
 
@@ -259,7 +259,7 @@ class LedgerWalk:
 def _loaded(contents: TableContents) -> LedgerState:
     """Return the copy of a leader that has just loaded these rows."""
     state = LedgerState(lambda: datetime.now(UTC))
-    state.load_contents(contents, ())
+    list(state.loading_contents(contents, ()))
     return state
 
 

@@ -23,13 +23,9 @@ from support.memory_workloads import MemoryWorkloads
 
 from fluxqueue.api.fluxjobs import State
 from fluxqueue.queue.model.changes import SlotWrites
-from fluxqueue.queue.model.records import (
-    NO_OVERRIDES,
-    NO_REQUEUE_STATE,
-    Epoch,
-    Reservation,
-    WorkloadId,
-)
+from fluxqueue.queue.model.records import Epoch, Reservation, WorkloadId
+from fluxqueue.queue.model.requeue_records import NO_REQUEUE_STATE
+from fluxqueue.queue.model.spec_overrides import NO_OVERRIDES
 from fluxqueue.queue.model.spending import amounts_of_shares, overlap_s
 from fluxqueue.queue.model.traces import EndedWorkload
 from fluxqueue.queue.model.users import programs_of, user_of

@@ -12,18 +12,17 @@ from support.memory_tables import MemoryTables
 from fluxqueue.api.fluxjobs import Outcome, Reason, State
 from fluxqueue.queue.model.changes import Ending, Eviction, ReasonChange, Requeue, Withdrawal
 from fluxqueue.queue.model.records import (
-    NO_OVERRIDES,
-    NO_REQUEUE_STATE,
     UNREAD,
     Epoch,
     FluxionJobId,
     NewWorkload,
-    RequeueState,
     SlotState,
     Transition,
     Workload,
     WorkloadId,
 )
+from fluxqueue.queue.model.requeue_records import NO_REQUEUE_STATE, RequeueState
+from fluxqueue.queue.model.spec_overrides import NO_OVERRIDES
 from fluxqueue.queue.model.start_conditions import NO_START_CONDITIONS
 from fluxqueue.queue.model.states import ENDED, LIVE
 from fluxqueue.queue.store import Counts, IllegalTransition

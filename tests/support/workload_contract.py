@@ -12,14 +12,13 @@ from fluxqueue.api.dependencies import parse_dependencies
 from fluxqueue.api.fluxjobs import Outcome, Reason, State
 from fluxqueue.queue.model.changes import Ending, Eviction, ReasonChange, TakenSlot, Withdrawal
 from fluxqueue.queue.model.records import (
-    NO_OVERRIDES,
     FluxionJobId,
-    RequeueState,
     SlotState,
-    SpecOverrides,
     Workload,
     WorkloadId,
 )
+from fluxqueue.queue.model.requeue_records import RequeueState
+from fluxqueue.queue.model.spec_overrides import NO_OVERRIDES, SpecOverrides
 from fluxqueue.queue.model.start_conditions import NO_START_CONDITIONS, StartConditions, track
 from fluxqueue.queue.model.states import ENDED, LIVE, TRANSITIONS
 from fluxqueue.queue.store import IllegalTransition

@@ -18,7 +18,7 @@ from fluxqueue.api.texts import time_text
 from fluxqueue.fluxion.rpc.inprocess import LocalFluxion
 from fluxqueue.kube.object_cache import ObjectCache
 from fluxqueue.queue.model.changes import Ending, Eviction, Requeue
-from fluxqueue.queue.model.records import NodeRefusal, RequeueState
+from fluxqueue.queue.model.requeue_records import NodeRefusal, RequeueState
 from fluxqueue.queue.store import Store
 
 NOW = datetime.now(UTC)

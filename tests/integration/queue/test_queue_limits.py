@@ -19,6 +19,7 @@ from fluxqueue.queue.model.changes import Ending, ReasonChange
 from fluxqueue.queue.model.records import Workload
 from fluxqueue.queue.scheduling import wait_reasons
 from fluxqueue.queue.scheduling.limits import Quotas
+from fluxqueue.queue.scheduling.wait_words import at_limit
 from fluxqueue.queue.store import Store
 from fluxqueue.queue.tasks.triggers import ControlTask
 
@@ -179,13 +180,12 @@ async def test_of_much_work_over_a_limit_a_few_are_told_in_each_cycle_and_none_t
     bench: Bench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     told: list[str] = []
-    at_limit = wait_reasons._at_limit
 
     def note(workload: Workload, quotas: Quotas, *, exact: bool) -> ReasonChange:
         told.append(workload.name)
         return at_limit(workload, quotas, exact=exact)
 
-    monkeypatch.setattr(wait_reasons, "_at_limit", note)
+    monkeypatch.setattr(wait_reasons, "at_limit", note)
     monkeypatch.setattr(wait_reasons, "EXPLAINED", 1)
     monkeypatch.setattr(wait_reasons, "_MOST_TOLD", 3)
     bench.limits = QueueLimits(running=1)

@@ -12,7 +12,8 @@ from fluxqueue.api.nodes import Node
 from fluxqueue.fluxion.rpc.inprocess import LocalFluxion
 from fluxqueue.kube.object_cache import ObjectCache
 from fluxqueue.queue.model.changes import Ending, Eviction, Requeue, TakenSlot
-from fluxqueue.queue.model.records import UNREAD, FluxionJobId, RequeueState, Workload
+from fluxqueue.queue.model.records import UNREAD, FluxionJobId, Workload
+from fluxqueue.queue.model.requeue_records import RequeueState
 from fluxqueue.queue.store import Store
 
 

@@ -25,7 +25,8 @@ from support.queue_records import Leader, a_requeue
 from fluxqueue.api.fluxjobs import Outcome, Reason, State
 from fluxqueue.queue.model.changes import Ending, Eviction, ReasonChange
 from fluxqueue.queue.model.reasons import MATCHABLE_REASONS
-from fluxqueue.queue.model.records import Epoch, RequeueState, Reservation
+from fluxqueue.queue.model.records import Epoch, Reservation
+from fluxqueue.queue.model.requeue_records import RequeueState
 from fluxqueue.queue.recovery.pruner import Pruner
 from fluxqueue.queue.store import Store
 from fluxqueue.queue.store.ledger import Ledger

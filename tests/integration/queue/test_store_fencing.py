@@ -14,7 +14,13 @@ from support.queue_records import START, Leader, a_requeue, described
 
 from fluxqueue.api.fluxjobs import Outcome, Reason, State
 from fluxqueue.queue.model.changes import Ending, Eviction, ReasonChange, Replacement, SlotWrites, TakenSlot
-from fluxqueue.queue.model.records import Epoch, FluxionJobId, RequeueState, Workload, WorkloadId
+from fluxqueue.queue.model.records import (
+    Epoch,
+    FluxionJobId,
+    Workload,
+    WorkloadId,
+)
+from fluxqueue.queue.model.requeue_records import RequeueState
 from fluxqueue.queue.store import Database, DatabaseUnavailable, StaleLeader, Store
 from fluxqueue.queue.store.rows import Row
 from fluxqueue.queue.store.transactions import Statement

@@ -31,12 +31,11 @@ from fluxqueue.queue.model.estimates import Estimate
 from fluxqueue.queue.model.records import (
     Allocation,
     FluxionJobId,
-    GivenBack,
-    RequeueState,
     Reservation,
     SlotState,
     Workload,
 )
+from fluxqueue.queue.model.requeue_records import GivenBack, RequeueState
 from fluxqueue.queue.model.start_conditions import StartConditions
 from fluxqueue.queue.status.fluxjob_conditions import conditions_of
 from fluxqueue.queue.status.fluxjob_status import status_of

@@ -27,8 +27,9 @@ from fluxqueue.queue.intake.controller import IntakeController
 from fluxqueue.queue.intake.describe import describe_job
 from fluxqueue.queue.model.changes import ReasonChange
 from fluxqueue.queue.model.groups import GroupKey
-from fluxqueue.queue.model.records import NewWorkload, RequeueState
+from fluxqueue.queue.model.records import NewWorkload
 from fluxqueue.queue.model.replacement_rules import ReplicaOwner
+from fluxqueue.queue.model.requeue_records import RequeueState
 from fluxqueue.queue.store import DatabaseUnavailable
 from fluxqueue.queue.store.ledger import Ledger
 from fluxqueue.queue.tasks.triggers import ControlTask, Trigger

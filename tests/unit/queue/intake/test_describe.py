@@ -17,7 +17,8 @@ from fluxqueue.queue.cluster.devices import ClusterDevices
 from fluxqueue.queue.intake.describe import describe_job, describe_pod
 from fluxqueue.queue.intake.submission import NativeScheduling, WorkloadContext
 from fluxqueue.queue.model.jobspecs import taken_once_in, takes_whole_nodes
-from fluxqueue.queue.model.records import NewWorkload, ReleaseMode, SpecOverrides, Workload
+from fluxqueue.queue.model.records import NewWorkload, ReleaseMode, Workload
+from fluxqueue.queue.model.spec_overrides import SpecOverrides
 from fluxqueue.queue.noderules.jobspec_rules import rules_in
 
 HELD_BY_US = "fluxqueue/suspended-by"

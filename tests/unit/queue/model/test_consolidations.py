@@ -22,12 +22,10 @@ from fluxqueue.queue.model.records import (
     MOVED_FIRST,
     ROOM_FIRST,
     UNREAD,
-    MadeRoom,
-    Moved,
-    RequeueState,
     Workload,
     WorkloadId,
 )
+from fluxqueue.queue.model.requeue_records import MadeRoom, Moved, RequeueState
 
 FIRST = WorkloadId(7)
 ROOM = MadeRoom(

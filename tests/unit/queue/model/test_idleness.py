@@ -21,7 +21,8 @@ from fluxqueue.queue.model.idleness import (
     is_unused,
     waits_last,
 )
-from fluxqueue.queue.model.records import Epoch, FluxionJobId, Moved, RequeueState, Unused
+from fluxqueue.queue.model.records import Epoch, FluxionJobId
+from fluxqueue.queue.model.requeue_records import Moved, RequeueState, Unused
 
 RULES = IdleRules(for_seconds=300, grace_seconds=120, every_seconds=60, then="end")
 BEGUN = Idleness((None, frozenset({"a"})), EPOCH, EPOCH)

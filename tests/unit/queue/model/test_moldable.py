@@ -27,7 +27,7 @@ from fluxqueue.queue.model.moldable import (
     started_pods,
     with_pods,
 )
-from fluxqueue.queue.model.records import GivenBack, RequeueState
+from fluxqueue.queue.model.requeue_records import GivenBack, RequeueState
 from fluxqueue.queue.model.time_limits import over_limit_message
 
 STARTED = "fluxqueue/started-pods"

@@ -17,7 +17,7 @@ from fluxqueue.queue.model.preemption_notices import (
     stop_time,
     stopping_left_s,
 )
-from fluxqueue.queue.model.records import RequeueState
+from fluxqueue.queue.model.requeue_records import RequeueState
 
 VICTIM = a_workload("victim", state=State.RUNNING, jobid=7, requeue_state=RequeueState(losses=2))
 

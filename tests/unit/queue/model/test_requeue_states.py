@@ -8,7 +8,7 @@ import pytest
 from support.builders import PodBuilder, make_pod
 from support.queue_builders import EPOCH, a_pod, a_workload
 
-from fluxqueue.queue.model.records import NO_REQUEUE_STATE, NodeRefusal, RequeueState
+from fluxqueue.queue.model.requeue_records import NO_REQUEUE_STATE, NodeRefusal, RequeueState
 from fluxqueue.queue.model.requeue_states import (
     OwnerRequeueStates,
     merge_requeue_states,

@@ -13,7 +13,8 @@ from support.queue_builders import a_workload
 from fluxqueue.api.fluxjobs import Outcome, Reason, State
 from fluxqueue.api.fluxqueues import EnforceDuration
 from fluxqueue.queue.model.jobspecs import SizedPods, jobspec_of
-from fluxqueue.queue.model.records import GivenBack, ReleaseMode, RequeueState
+from fluxqueue.queue.model.records import ReleaseMode
+from fluxqueue.queue.model.requeue_records import GivenBack, RequeueState
 from fluxqueue.queue.model.time_limits import (
     ending_within_limit,
     is_over_time_limit,

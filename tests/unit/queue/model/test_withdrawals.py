@@ -10,7 +10,8 @@ import pytest
 from support.queue_builders import EPOCH, a_workload, an_allocation
 
 from fluxqueue.api.fluxjobs import Reason, State
-from fluxqueue.queue.model.records import GivenBack, ReleaseMode, RequeueState, SlotState, Workload
+from fluxqueue.queue.model.records import ReleaseMode, SlotState, Workload
+from fluxqueue.queue.model.requeue_records import GivenBack, RequeueState
 from fluxqueue.queue.model.withdrawals import end_of_going_on, going_on, jobs_of_grown, notice_of
 
 SOON = EPOCH + timedelta(minutes=5)

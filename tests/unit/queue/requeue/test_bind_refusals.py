@@ -26,11 +26,11 @@ from fluxqueue.queue.model.records import (
     Allocation,
     FluxionJobId,
     ReleaseMode,
-    RequeueState,
     SlotState,
     Workload,
     WorkloadId,
 )
+from fluxqueue.queue.model.requeue_records import RequeueState
 from fluxqueue.queue.requeue.bind_refusals import BindRefusals
 from fluxqueue.queue.requeue.requeuer import Requeuer
 from fluxqueue.queue.store.ledger import Ledger

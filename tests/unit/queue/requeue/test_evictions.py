@@ -5,12 +5,11 @@ from __future__ import annotations
 from dataclasses import replace
 from datetime import timedelta
 
-from support.builders import PodBuilder, make_pod
-from support.queue_builders import EPOCH, a_pod, a_workload, an_allocation
+from support.queue_builders import EPOCH, a_workload
+from support.start_pods import FULL, LATE, ROW, unbindable
 
 from fluxqueue.api.fluxjobs import Reason, State
-from fluxqueue.api.pods import Pod
-from fluxqueue.queue.model.records import NodeRefusal, RequeueState, SlotState
+from fluxqueue.queue.model.requeue_records import NodeRefusal, RequeueState
 from fluxqueue.queue.requeue.evictions import (
     evict_after_bind_refusal,
     evict_after_lost_node,
@@ -20,27 +19,6 @@ from fluxqueue.queue.requeue.evictions import (
     state_after_bind_refusal,
 )
 from fluxqueue.queue.requeue.start_failures import StartFailure, StartFailureCause, find_bind_refusal
-
-REFUSAL = "0/4 nodes are available: 1 node(s) were unschedulable. preemption: 0/4 nodes are available."
-TWO = an_allocation(["n1", "n2"], states=[SlotState.TAKEN] * 2, pods=["a", "b"])
-LATE = StartFailure(Reason.BIND_FAILED, "pod a could not be bound", ("n1",))
-ROW = a_workload("lammps", state=State.ALLOCATED, jobid=7)
-
-
-def pod(name: str, builder: PodBuilder | None = None) -> Pod:
-    return a_pod(builder or make_pod(name).on_node("n1").phase("Running"), uid=name)
-
-
-def refused(name: str) -> Pod:
-    condition = {"type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": REFUSAL}
-    return pod(name, make_pod(name).with_("status.conditions", [condition]))
-
-
-FULL = "node n2 has too little cpu left"
-
-
-def unbindable(name: str = "b", node: str = "n2") -> Pod:
-    return pod(name, make_pod(name).by_fluxion(node).refused(FULL, node=node))
 
 
 def test_a_failed_start_is_tried_elsewhere_twice_and_then_held() -> None:

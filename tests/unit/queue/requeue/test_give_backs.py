@@ -20,7 +20,8 @@ from fluxqueue.api.fluxjobs import Reason, State
 from fluxqueue.queue.cluster.gang_objects import Lookup, Readable
 from fluxqueue.queue.leadership.subscriptions import subscribe
 from fluxqueue.queue.model.jobspecs import SizedPods, jobspec_of
-from fluxqueue.queue.model.records import FluxionJobId, GivenBack, ReleaseMode, RequeueState, SlotState
+from fluxqueue.queue.model.records import FluxionJobId, ReleaseMode, SlotState
+from fluxqueue.queue.model.requeue_records import GivenBack, RequeueState
 from fluxqueue.queue.model.sources.rayclusters import RAY_CLUSTERS
 from fluxqueue.queue.release.pod_gates import PodGates
 from fluxqueue.queue.requeue.evictions import evict_after_lost_node

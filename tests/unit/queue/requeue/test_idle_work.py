@@ -23,7 +23,8 @@ from fluxqueue.queue.cluster.caches import Caches
 from fluxqueue.queue.metrics import IDLE
 from fluxqueue.queue.model.groups import POD_GROUP
 from fluxqueue.queue.model.idleness import IdleRules, PodName, is_unused
-from fluxqueue.queue.model.records import ReleaseMode, RequeueState, Unused, Workload, WorkloadId
+from fluxqueue.queue.model.records import ReleaseMode, Workload, WorkloadId
+from fluxqueue.queue.model.requeue_records import RequeueState, Unused
 from fluxqueue.queue.model.time_limits import is_over_time_limit, over_limit_message
 from fluxqueue.queue.requeue.idle_work import IdleWork
 from fluxqueue.queue.requeue.prometheus import NoAnswer

@@ -12,7 +12,7 @@ from fluxqueue.api.fluxjobs import Reason, State
 from fluxqueue.api.fluxreservations import AtStart, FluxReservation
 from fluxqueue.api.nodes import Node
 from fluxqueue.queue.model.occurrences import Occurrence
-from fluxqueue.queue.model.records import GivenBack, RequeueState
+from fluxqueue.queue.model.requeue_records import GivenBack, RequeueState
 from fluxqueue.queue.model.reservation_plans import BookedReservation, plan_of
 from fluxqueue.queue.requeue.maintenance_decisions import (
     evictions_for,

@@ -19,7 +19,8 @@ from fluxqueue.queue.cluster.caches import Caches
 from fluxqueue.queue.leadership.subscriptions import subscribe
 from fluxqueue.queue.model.changes import Eviction
 from fluxqueue.queue.model.occurrences import Occurrence
-from fluxqueue.queue.model.records import RequeueState, WorkloadId
+from fluxqueue.queue.model.records import WorkloadId
+from fluxqueue.queue.model.requeue_records import RequeueState
 from fluxqueue.queue.model.reservation_plans import BookedReservation
 from fluxqueue.queue.requeue.maintenances import Maintenances
 from fluxqueue.queue.store.database import DatabaseUnavailable

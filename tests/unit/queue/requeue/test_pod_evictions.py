@@ -23,11 +23,11 @@ from fluxqueue.queue.model.records import (
     Allocation,
     FluxionJobId,
     ReleaseMode,
-    RequeueState,
     SlotState,
     Workload,
     WorkloadId,
 )
+from fluxqueue.queue.model.requeue_records import RequeueState
 from fluxqueue.queue.release.pod_gates import PodGates
 from fluxqueue.queue.requeue.requeuer import Requeuer
 from fluxqueue.queue.store.ledger import Ledger

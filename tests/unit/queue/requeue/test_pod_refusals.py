@@ -20,7 +20,8 @@ from fluxqueue.api.clusterobjects import ResourceQuota
 from fluxqueue.api.fluxjobs import State
 from fluxqueue.queue.cluster.caches import Caches
 from fluxqueue.queue.leadership.subscriptions import subscribe
-from fluxqueue.queue.model.records import RequeueState, Workload
+from fluxqueue.queue.model.records import Workload
+from fluxqueue.queue.model.requeue_records import RequeueState
 from fluxqueue.queue.requeue.job_backoffs import JobBackoffs
 from fluxqueue.queue.requeue.pod_refusals import PodRefusals, leaves_more_room
 from fluxqueue.queue.store import DatabaseUnavailable

@@ -27,7 +27,8 @@ from fluxqueue.queue.intake.controller import IntakeController
 from fluxqueue.queue.leadership.subscriptions import subscribe
 from fluxqueue.queue.model.changes import Eviction
 from fluxqueue.queue.model.groups import REPLACED_WITHIN, group_key
-from fluxqueue.queue.model.records import ReleaseMode, RequeueState, SlotState, Workload
+from fluxqueue.queue.model.records import ReleaseMode, SlotState, Workload
+from fluxqueue.queue.model.requeue_records import RequeueState
 from fluxqueue.queue.release.pod_gates import PodGates
 from fluxqueue.queue.requeue.disruptions import Disruptor
 from fluxqueue.queue.requeue.group_steps import GroupStep, next_group_step

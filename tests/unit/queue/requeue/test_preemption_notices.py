@@ -16,7 +16,8 @@ from fluxqueue.api import names
 from fluxqueue.api.fluxjobs import Reason, State
 from fluxqueue.queue.cluster.caches import Caches
 from fluxqueue.queue.leadership.subscriptions import subscribe
-from fluxqueue.queue.model.records import FluxionJobId, RequeueState, Slot, SlotState
+from fluxqueue.queue.model.records import FluxionJobId, Slot, SlotState
+from fluxqueue.queue.model.requeue_records import RequeueState
 from fluxqueue.queue.model.withdrawals import going_on
 from fluxqueue.queue.requeue.preemption_notices import PreemptionNotices
 

@@ -12,7 +12,8 @@ from support.queue_builders import EPOCH, a_job, a_pod, a_workload, an_allocatio
 
 from fluxqueue.api.fluxjobs import Outcome, Reason, State
 from fluxqueue.api.pods import Pod
-from fluxqueue.queue.model.records import ReleaseMode, RequeueState, SlotState, Workload
+from fluxqueue.queue.model.records import ReleaseMode, SlotState, Workload
+from fluxqueue.queue.model.requeue_records import RequeueState
 from fluxqueue.queue.model.requeue_states import owner_and_revision
 from fluxqueue.queue.requeue.deletion_budget import DeletionBudget
 from fluxqueue.queue.requeue.start_decisions import StartDecision, decide_group, decide_job, decide_pod

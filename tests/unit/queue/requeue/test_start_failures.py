@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import msgspec
-from support.builders import NodeBuilder, PodBuilder, make_node, make_pod
-from support.queue_builders import a_pod, a_workload, an_allocation
+from support.builders import NodeBuilder, make_node, make_pod
+from support.queue_builders import a_pod, an_allocation
+from support.start_pods import FULL, ROW, TWO, pod, refused, unbindable
 
-from fluxqueue.api.fluxjobs import Reason, State
+from fluxqueue.api.fluxjobs import Reason
 from fluxqueue.api.nodes import Node
-from fluxqueue.api.pods import Pod
 from fluxqueue.queue.model.records import SlotState
 from fluxqueue.queue.requeue.start_failures import (
     StartFailure,
@@ -18,27 +18,6 @@ from fluxqueue.queue.requeue.start_failures import (
     find_timeout,
     lost_nodes,
 )
-
-REFUSAL = "0/4 nodes are available: 1 node(s) were unschedulable. preemption: 0/4 nodes are available."
-TWO = an_allocation(["n1", "n2"], states=[SlotState.TAKEN] * 2, pods=["a", "b"])
-LATE = StartFailure(Reason.BIND_FAILED, "pod a could not be bound", ("n1",))
-ROW = a_workload("lammps", state=State.ALLOCATED, jobid=7)
-
-
-def pod(name: str, builder: PodBuilder | None = None) -> Pod:
-    return a_pod(builder or make_pod(name).on_node("n1").phase("Running"), uid=name)
-
-
-def refused(name: str) -> Pod:
-    condition = {"type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": REFUSAL}
-    return pod(name, make_pod(name).with_("status.conditions", [condition]))
-
-
-FULL = "node n2 has too little cpu left"
-
-
-def unbindable(name: str = "b", node: str = "n2") -> Pod:
-    return pod(name, make_pod(name).by_fluxion(node).refused(FULL, node=node))
 
 
 def test_a_start_has_not_failed_if_every_slot_has_a_bound_pod() -> None:

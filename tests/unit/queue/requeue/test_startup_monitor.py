@@ -25,17 +25,17 @@ from fluxqueue.queue.leadership.subscriptions import subscribe
 from fluxqueue.queue.model.changes import Eviction
 from fluxqueue.queue.model.records import (
     FluxionJobId,
-    GivenBack,
     ReleaseMode,
-    RequeueState,
     SlotState,
     WorkloadId,
 )
+from fluxqueue.queue.model.requeue_records import GivenBack, RequeueState
 from fluxqueue.queue.release.pod_gates import PodGates
-from fluxqueue.queue.requeue import node_losses, startup_monitor
+from fluxqueue.queue.requeue import node_losses, start_observations
 from fluxqueue.queue.requeue.job_backoffs import JobBackoffs
 from fluxqueue.queue.requeue.pod_refusals import PodRefusals
 from fluxqueue.queue.requeue.requeuer import Requeuer
+from fluxqueue.queue.requeue.start_observations import StartObservations
 from fluxqueue.queue.requeue.startup_monitor import StartupMonitor
 
 UNSEEN = make_job("mpi").indexed(2).uid("uid-of-mpi").suspended(False).label("fluxqueue/jobid", "7")
@@ -500,14 +500,14 @@ async def test_a_job_that_cannot_be_checked_does_not_keep_others_from_being_chec
     bench.ledger.put(other, an_allocation(["n0"], jobid=8))
     bench.server.watch_into("events", bench.caches.failed_creations)
     bench.server.put("events", refusal())
-    decide = StartupMonitor._failure
+    decide = StartObservations.failure
 
-    def fails(monitor: StartupMonitor, workload: Any, *more: Any) -> Any:
+    def fails(monitor: StartObservations, workload: Any, *more: Any) -> Any:
         if workload.uid == "uid-of-other":
             raise KeyError("odd")
         return decide(monitor, workload, *more)
 
-    monkeypatch.setattr(StartupMonitor, "_failure", fails)
+    monkeypatch.setattr(StartObservations, "failure", fails)
     await bench.monitor.check()
     assert [eviction.workload for eviction in bench.requeuer.evictions] == [bench.row.id]
 
@@ -634,7 +634,7 @@ async def test_a_job_whose_template_holds_a_closed_node_is_evicted_as_soon_as_it
 async def test_a_pod_whose_template_holds_a_full_node_does_not_wait_for_the_start_timeout(
     monkeypatch: pytest.MonkeyPatch, state: State, settled_s: float, evicted: bool
 ) -> None:
-    monkeypatch.setattr(startup_monitor, "_SETTLED_S", settled_s)
+    monkeypatch.setattr(start_observations, "_SETTLED_S", settled_s)
     bench = Bench(held_pod("mpi-later"), job=HELD, state=state)
     bench.ledger.now = EPOCH
     bench.server.put("nodes", make_node("n1", cpu="4").build())
@@ -667,7 +667,7 @@ async def test_a_pod_that_the_scheduler_refuses_a_share_of_a_device_is_late_afte
     devices.slices.apply(msgspec.convert(body, ResourceSlice))
     devices.classes.apply(msgspec.convert(a_class(), DeviceClass))
     devices.templates.apply(msgspec.convert(a_template("t", namespace="default"), ResourceClaimTemplate))
-    monkeypatch.setattr(startup_monitor, "_OVERLOOKED_S", 0.0)
+    monkeypatch.setattr(start_observations, "_OVERLOOKED_S", 0.0)
     await bench.monitor.check()
     await bench.monitor.check()
     assert bool(bench.requeuer.evicted_pods or bench.requeuer.evictions) is shared

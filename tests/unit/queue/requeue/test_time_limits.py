@@ -19,7 +19,8 @@ from fluxqueue.kube.events import EventRecorder
 from fluxqueue.queue.cluster.caches import Caches
 from fluxqueue.queue.leadership.subscriptions import subscribe
 from fluxqueue.queue.model.groups import POD_GROUP
-from fluxqueue.queue.model.records import ReleaseMode, RequeueState, Workload
+from fluxqueue.queue.model.records import ReleaseMode, Workload
+from fluxqueue.queue.model.requeue_records import RequeueState
 from fluxqueue.queue.model.time_limits import is_over_time_limit, over_limit_message
 from fluxqueue.queue.requeue.time_limits import TimeLimits
 

@@ -10,7 +10,8 @@ from support.queue_bench import START, Bench, a_machine, job
 
 from fluxqueue.api.fluxjobs import Reason
 from fluxqueue.queue.model.changes import ReasonChange
-from fluxqueue.queue.model.records import NodeRefusal, RequeueState, Workload
+from fluxqueue.queue.model.records import Workload
+from fluxqueue.queue.model.requeue_records import NodeRefusal, RequeueState
 from fluxqueue.queue.scheduling.avoided_nodes import AvoidedNodes
 
 UNTIL = START + timedelta(minutes=10)

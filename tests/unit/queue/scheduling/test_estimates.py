@@ -79,7 +79,7 @@ async def test_work_that_waits_for_pending_work_is_estimated_after_its_end(bench
 async def test_the_first_estimate_stays_although_others_follow_or_none(
     bench: Bench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("fluxqueue.queue.scheduling.estimates.time", clock := SlowMachine(0.0))
+    clock = slow(monkeypatch, 0.0)
     estimator, backlogs = an_estimator(bench), await waiting(bench, "a", "b")
     await estimator.update(backlogs, {}, CycleContext(NOW))
     first = START + timedelta(hours=2)
@@ -95,7 +95,7 @@ async def test_the_first_estimate_stays_although_others_follow_or_none(
 async def test_positions_are_those_of_now_between_two_plans(
     bench: Bench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("fluxqueue.queue.scheduling.estimates.time", clock := SlowMachine(0.0))
+    clock = slow(monkeypatch, 0.0)
     estimator, backlogs = an_estimator(bench), await waiting(bench, "a", "b", "c")
     await estimator.update(backlogs, {}, CycleContext(NOW))
     await waiting(bench, "new")
@@ -213,7 +213,7 @@ async def test_first_come_first_served_expects_nothing_behind_work_of_which_noth
 async def test_first_come_first_served_keeps_no_former_start_before_that_ahead(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("fluxqueue.queue.scheduling.estimates.time", clock := SlowMachine(0.0))
+    clock = slow(monkeypatch, 0.0)
     fcfs = {"default": Discipline(policy=Policy.FCFS)}
     async with a_machine() as bench:
         await bench.submit(job("long", 3, "8", "1h"), job("short", 1, "8", "30m"))
@@ -241,10 +241,17 @@ class SlowMachine:
         return self.now_s
 
 
+def slow(monkeypatch: pytest.MonkeyPatch, step_s: float = 0.2) -> SlowMachine:
+    clock = SlowMachine(step_s)
+    for module in ("estimates", "plan_ahead"):
+        monkeypatch.setattr(f"fluxqueue.queue.scheduling.{module}.time", clock)
+    return clock
+
+
 async def test_many_are_planned_at_once_also_first_come_first_served(
     bench: Bench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("fluxqueue.queue.scheduling.estimates.time", SlowMachine(0.1))
+    slow(monkeypatch, 0.1)
     estimator, backlogs = (
         an_estimator(bench),
         await waiting(bench, *(f"w{number}" for number in range(30))),
@@ -258,7 +265,7 @@ async def test_many_are_planned_at_once_also_first_come_first_served(
 async def test_what_is_planned_at_once_is_what_is_planned_one_by_one(
     seed: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("fluxqueue.queue.scheduling.estimates.time", SlowMachine(0.0))
+    slow(monkeypatch, 0.0)
     draw = random.Random(seed)
     plans = []
     async with a_machine() as bench:
@@ -270,7 +277,7 @@ async def test_what_is_planned_at_once_is_what_is_planned_one_by_one(
                 job(name, draw.randint(1, 4), draw.choice(["2", "8"]), draw.choice(["1m", "10m", "1h"]))
             )
         for at_once in (1, 20):
-            monkeypatch.setattr("fluxqueue.queue.scheduling.estimates._AT_ONCE", at_once)
+            monkeypatch.setattr("fluxqueue.queue.scheduling.plan_ahead._AT_ONCE", at_once)
             estimator, backlogs = (
                 an_estimator(bench),
                 {"default": Backlog(map(bench.row, names))},
@@ -287,7 +294,7 @@ async def test_what_is_planned_at_once_is_what_is_planned_one_by_one(
 async def test_a_busy_queue_does_not_take_the_plans_of_the_others(
     bench: Bench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("fluxqueue.queue.scheduling.estimates.time", clock := SlowMachine())
+    clock = slow(monkeypatch)
     await waiting(bench, "a", "b")
     backlogs = {"busy": Backlog([bench.row("a")]), "other": Backlog([bench.row("b")])}
     estimator = an_estimator(bench)
@@ -304,7 +311,7 @@ async def test_a_busy_queue_does_not_take_the_plans_of_the_others(
 async def test_planning_takes_a_twentieth_of_the_time_at_most(
     bench: Bench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("fluxqueue.queue.scheduling.estimates.time", clock := SlowMachine())
+    clock = slow(monkeypatch)
     estimator, backlogs = an_estimator(bench), await waiting(bench, "a")
     await estimator.update(backlogs, {}, CycleContext(NOW))
     clock.now_s += 6
@@ -335,7 +342,7 @@ async def test_a_matcher_that_answers_a_part_is_asked_for_the_rest(
 async def test_a_plan_on_which_the_matcher_fails_is_not_asked_for_again_soon(
     bench: Bench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("fluxqueue.queue.scheduling.estimates.time", clock := SlowMachine(0.0))
+    clock = slow(monkeypatch, 0.0)
     estimator, backlogs = an_estimator(bench), await waiting(bench, "a")
     await estimator.update(backlogs, {}, CycleContext(NOW))
     asked = []
@@ -397,7 +404,7 @@ async def test_nothing_is_expected_to_start_after_work_without_an_end() -> None:
 async def test_a_former_estimate_goes_once_nothing_is_known_of_the_start(
     bench: Bench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("fluxqueue.queue.scheduling.estimates.time", clock := SlowMachine(0.0))
+    clock = slow(monkeypatch, 0.0)
     estimator, backlogs = an_estimator(bench), await waiting(bench, "a", "b")
     await estimator.update(backlogs, {}, CycleContext(NOW))
     clock.now_s += 100

@@ -16,7 +16,8 @@ from fluxqueue.api.fluxjobs import Reason, State
 from fluxqueue.fluxion.messages import GraphNodeSpec, Pool
 from fluxqueue.queue.model.accounts import AccountTree, account_tree
 from fluxqueue.queue.model.jobspecs import SizedPods, jobspec_of
-from fluxqueue.queue.model.records import GUARANTEED_FIRST, GivenBack, RequeueState, SlotState, Workload
+from fluxqueue.queue.model.records import GUARANTEED_FIRST, SlotState, Workload
+from fluxqueue.queue.model.requeue_records import GivenBack, RequeueState
 from fluxqueue.queue.scheduling.guarantees import NO_GUARANTEES, Guarantees, held_nodes, largest_of
 from fluxqueue.queue.scheduling.policies.backlog import Backlog
 

@@ -12,7 +12,8 @@ from fluxqueue.api.fluxjobs import Outcome, Reason, State
 from fluxqueue.api.fluxqueues import Policy, Preemption, PreemptionRules
 from fluxqueue.api.texts import time_text
 from fluxqueue.queue.model.changes import Ending, Requeue
-from fluxqueue.queue.model.records import UNUSED_LAST, NewWorkload, Unused
+from fluxqueue.queue.model.records import UNUSED_LAST, NewWorkload
+from fluxqueue.queue.model.requeue_records import Unused
 
 
 class Clock:

@@ -19,7 +19,8 @@ from fluxqueue.fluxion.errors import FluxionError
 from fluxqueue.fluxion.rpc.failures import InternalError
 from fluxqueue.kube.object_cache import Change, ChangeKind
 from fluxqueue.queue.model.changes import Ending, ReasonChange
-from fluxqueue.queue.model.records import NewWorkload, NodeRefusal, RequeueState, Workload
+from fluxqueue.queue.model.records import NewWorkload, Workload
+from fluxqueue.queue.model.requeue_records import NodeRefusal, RequeueState
 from fluxqueue.queue.model.start_conditions import StartConditions
 from fluxqueue.queue.scheduling.policies.refusals import EXPLAINED
 from fluxqueue.queue.scheduling.wait_reasons import WaitReasons

@@ -21,7 +21,8 @@ from fluxqueue.api.fluxqueues import Policy, Preemption, PreemptionRules
 from fluxqueue.api.pods import Pod
 from fluxqueue.queue.model.changes import Ending, ReasonChange
 from fluxqueue.queue.model.given_back import given_back_message, given_ranks
-from fluxqueue.queue.model.records import NewWorkload, RequeueState
+from fluxqueue.queue.model.records import NewWorkload
+from fluxqueue.queue.model.requeue_records import RequeueState
 from fluxqueue.queue.scheduling.preemption_trials import PreemptionTrials
 from fluxqueue.queue.store.ledger import Ledger
 

@@ -21,12 +21,8 @@ from fluxqueue.api.nodes import Node
 from fluxqueue.api.pods import Pod
 from fluxqueue.api.topology import ANYWHERE, DEFAULT_LEVELS, TopologyLevel, TopologyRequest
 from fluxqueue.queue.model.jobspecs import PlacementRules, SizedPods, jobspec_of
-from fluxqueue.queue.simulator.cluster_snapshot import (
-    ClusterSnapshot,
-    SiteObjects,
-    snapshot_of,
-    with_more_nodes,
-)
+from fluxqueue.queue.simulator.added_nodes import with_more_nodes
+from fluxqueue.queue.simulator.cluster_snapshot import ClusterSnapshot, SiteObjects, snapshot_of
 from fluxqueue.queue.simulator.forecasts import forecast, forecast_table, under
 from fluxqueue.queue.simulator.main import main
 

@@ -33,21 +33,6 @@ def memory() -> MemoryApi:
 
 
 @pytest.fixture
-def ledger() -> RecordingLedger:
-    return RecordingLedger()
-
-
-@pytest.fixture
-def events() -> RecordedEvents:
-    return RecordedEvents()
-
-
-@pytest.fixture
-def estimates() -> dict[WorkloadId, Estimate]:
-    return {}
-
-
-@pytest.fixture
 async def reporter(
     memory: MemoryApi,
     ledger: RecordingLedger,

@@ -25,11 +25,6 @@ JOB = Subject("batch/v1", "Job", "default", "bad", "uid")
 
 
 @pytest.fixture
-def events() -> RecordedEvents:
-    return RecordedEvents()
-
-
-@pytest.fixture
 def reporter(events: RecordedEvents) -> FailureReporter[str]:
     return FailureReporter(events.recorder, "taken in", lambda _key: [JOB])
 

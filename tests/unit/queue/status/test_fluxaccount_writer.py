@@ -32,16 +32,6 @@ def memory() -> MemoryApi:
     return memory
 
 
-@pytest.fixture
-def ledger() -> RecordingLedger:
-    return RecordingLedger()
-
-
-@pytest.fixture
-def events() -> RecordedEvents:
-    return RecordedEvents()
-
-
 @dataclass
 class Shown:
     """What is known of the accounts."""

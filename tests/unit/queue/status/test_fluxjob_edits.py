@@ -8,7 +8,8 @@ from support.queue_builders import a_workload
 from fluxqueue.api import names
 from fluxqueue.api.fluxjobs import FluxJob, FluxJobSpec, Reason, State
 from fluxqueue.api.metadata import ObjectMeta
-from fluxqueue.queue.model.records import NO_OVERRIDES, SpecOverrides, Workload
+from fluxqueue.queue.model.records import Workload
+from fluxqueue.queue.model.spec_overrides import NO_OVERRIDES, SpecOverrides
 from fluxqueue.queue.status.fluxjob_edits import (
     acknowledgement,
     edits_are_stored,

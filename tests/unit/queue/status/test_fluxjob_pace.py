@@ -19,11 +19,6 @@ WAITING = a_workload("lammps", uid="job-uid", reason=Reason.WAITING_FOR_NODES)
 
 
 @pytest.fixture
-def ledger() -> RecordingLedger:
-    return RecordingLedger()
-
-
-@pytest.fixture
 def pace(ledger: RecordingLedger) -> FluxJobPace:
     return FluxJobPace(managed_caches(MemoryApi()), ledger, lambda: 0)
 

@@ -10,7 +10,13 @@ from support.queue_builders import EPOCH, a_workload
 
 from fluxqueue.api.fluxjobs import FluxJob, Reason, State
 from fluxqueue.queue.model.estimates import Estimate
-from fluxqueue.queue.model.records import Epoch, FluxionJobId, GivenBack, RequeueState, Transition, WorkloadId
+from fluxqueue.queue.model.records import (
+    Epoch,
+    FluxionJobId,
+    Transition,
+    WorkloadId,
+)
+from fluxqueue.queue.model.requeue_records import GivenBack, RequeueState
 from fluxqueue.queue.status.fluxjob_status import (
     ShownEstimates,
     estimates_to_show,

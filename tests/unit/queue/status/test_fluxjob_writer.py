@@ -26,10 +26,10 @@ from fluxqueue.queue.model.records import (
     FluxionJobId,
     ReleaseMode,
     SlotState,
-    SpecOverrides,
     Workload,
     WorkloadId,
 )
+from fluxqueue.queue.model.spec_overrides import SpecOverrides
 from fluxqueue.queue.status import fluxjob_pace, fluxjob_writer
 from fluxqueue.queue.status.fluxjob_edits import expected_spec
 from fluxqueue.queue.status.fluxjob_writer import FluxJobWriter
@@ -46,21 +46,6 @@ def memory() -> MemoryApi:
     memory = MemoryApi()
     memory.put("jobs", make_job("lammps").uid("job-uid").build())
     return memory
-
-
-@pytest.fixture
-def ledger() -> RecordingLedger:
-    return RecordingLedger()
-
-
-@pytest.fixture
-def events() -> RecordedEvents:
-    return RecordedEvents()
-
-
-@pytest.fixture
-def estimates() -> dict[WorkloadId, Estimate]:
-    return {}
 
 
 @pytest.fixture

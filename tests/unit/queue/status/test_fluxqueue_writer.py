@@ -32,16 +32,6 @@ def memory() -> MemoryApi:
 
 
 @pytest.fixture
-def ledger() -> RecordingLedger:
-    return RecordingLedger()
-
-
-@pytest.fixture
-def events() -> RecordedEvents:
-    return RecordedEvents()
-
-
-@pytest.fixture
 async def writer(
     memory: MemoryApi, ledger: RecordingLedger, events: RecordedEvents
 ) -> AsyncIterator[FluxQueueWriter]:

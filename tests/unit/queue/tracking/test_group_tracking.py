@@ -15,7 +15,8 @@ from support.recording_ledger import RecordingLedger
 from fluxqueue.api.fluxjobs import State
 from fluxqueue.kube.transport import Api
 from fluxqueue.queue.leadership.subscriptions import subscribe
-from fluxqueue.queue.model.records import NodeRefusal, ReleaseMode, RequeueState, SlotState
+from fluxqueue.queue.model.records import ReleaseMode, SlotState
+from fluxqueue.queue.model.requeue_records import NodeRefusal, RequeueState
 from fluxqueue.queue.release.pod_gates import PodGates
 from fluxqueue.queue.tracking.group_tracking import GroupTracker
 from fluxqueue.queue.tracking.last_phases import LastPhases

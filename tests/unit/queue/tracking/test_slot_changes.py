@@ -11,7 +11,8 @@ from support.queue_builders import EPOCH, a_pod, a_workload, an_allocation
 
 from fluxqueue.api.fluxjobs import Outcome, Reason, State
 from fluxqueue.api.pods import Pod
-from fluxqueue.queue.model.records import ReleaseMode, RequeueState
+from fluxqueue.queue.model.records import ReleaseMode
+from fluxqueue.queue.model.requeue_records import RequeueState
 from fluxqueue.queue.model.time_limits import ending_within_limit
 from fluxqueue.queue.tracking.slot_changes import as_preempted, first_bound, plan_pod_slot
 

@@ -18,7 +18,13 @@ from fluxqueue.api.fluxjobs import Outcome, Reason, State, fluxjob_name
 from fluxqueue.queue.cluster.caches import Caches
 from fluxqueue.queue.leadership.subscriptions import subscribe
 from fluxqueue.queue.model.changes import Eviction
-from fluxqueue.queue.model.records import Allocation, FluxionJobId, ReleaseMode, RequeueState, Workload
+from fluxqueue.queue.model.records import (
+    Allocation,
+    FluxionJobId,
+    ReleaseMode,
+    Workload,
+)
+from fluxqueue.queue.model.requeue_records import RequeueState
 from fluxqueue.queue.release.pod_gates import PodGates
 from fluxqueue.queue.tasks import rests
 from fluxqueue.queue.tracking import tracker

@@ -12,7 +12,8 @@ from support.queue_builders import EPOCH, a_workload
 from fluxqueue.api.fluxjobs import State
 from fluxqueue.api.topology import TopologyRequest
 from fluxqueue.queue.model.jobspecs import PlacementRules, SizedPods, jobspec_of
-from fluxqueue.queue.model.records import FluxionJobId, GivenBack, ReleaseMode, RequeueState
+from fluxqueue.queue.model.records import FluxionJobId, ReleaseMode
+from fluxqueue.queue.model.requeue_records import GivenBack, RequeueState
 from fluxqueue.queue.scheduling.policies.demands import amounts_of, demand_of, held_amounts
 
 
