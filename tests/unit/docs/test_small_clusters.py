@@ -11,7 +11,7 @@ from typing import Any
 import yaml
 
 ROOT = Path(__file__).parents[3]
-CONFIG = "examples/kind-config.yaml"
+CONFIG = "examples/clusters/kind-config.yaml"
 CLUSTER_FIELDS = {
     *("kind", "apiVersion", "name", "nodes", "networking", "featureGates", "runtimeConfig"),
     *("kubeadmConfigPatches", "kubeadmConfigPatchesJSON6902"),
