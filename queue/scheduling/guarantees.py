@@ -179,8 +179,8 @@ class Guarantees:
         Parameters
         ----------
         backlogs
-            Pending work of all queues. What was preempted for work that still waits does not come first: it
-            would take its nodes back before.
+            Pending work of all queues. What was preempted for work of its account that still waits does not
+            come first: it would take its nodes back before.
         largest
             Most of each resource type that a node has, for the least number of nodes.
         """
@@ -189,10 +189,10 @@ class Guarantees:
         uses = {name: use.copy() for name, use in self._uses.items()}
         nodes = {name: len(use.nodes) for name, use in uses.items()}
         chosen: set[WorkloadId] = set()
-        waiting = list(backlogs)
-        for workload in self._first_of_each(waiting):
-            scope, by = self._own(workload), WorkloadId(workload.requeue_state.preempted_for)
-            if scope is None or workload.priority == GROWTH_PRIORITY or any(by in each for each in waiting):
+        waiting = {each.id: (each, self._own(each)) for each in self._first_of_each(backlogs)}
+        for workload, scope in waiting.values():
+            _, other = waiting.get(WorkloadId(workload.requeue_state.preempted_for), (None, None))
+            if scope is None or workload.priority == GROWTH_PRIORITY or other is scope:
                 continue
             wanted = _nodes_of(workload, largest)
             fits = scope.nodes is None or nodes[scope.title] + wanted <= scope.nodes

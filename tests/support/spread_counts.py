@@ -17,7 +17,8 @@ from support.differential_worlds import DELETED, is_earlier, is_work, templates_
 
 from fluxqueue.api.nodes import Node
 from fluxqueue.api.pods import PodSpec
-from fluxqueue.api.taints import Taint, effective_taints, tolerates
+from fluxqueue.api.nodes import Taint
+from fluxqueue.api.taints import effective_taints, tolerates
 from fluxqueue.queue.noderules.node_selection import selects
 
 __all__ = ["overfull"]

@@ -202,7 +202,12 @@ async def lose_the_first(world: RunningWorld, judge: Judge, *, gone: bool) -> No
     await bench.cycle()
     started = [row for row in bench.ledger.all() if row.state is State.ALLOCATED]
     for victim in (row for row in map(bench.row, waits) if row.state is State.PENDING):
-        later = [row for row in started if key_of(row) > key_of(victim)]
+        later = [  # a reservation of another queue yields only to a higher priority
+            row
+            for row in started
+            if key_of(row) > key_of(victim)
+            and (row.queue == victim.queue or row.order_priority < victim.order_priority)
+        ]
         held = [job for row in later if row.jobid is not None for job in bench.graph.jobs.of(row.jobid)]
         asked = JobMatchRequest(victim.jobspec, _PROBE, duration_s=victim.duration_s or 0)
         answer = (await bench.fluxion.trial([asked], without=held, call=bench.graph.call())).results[0]
