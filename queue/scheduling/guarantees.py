@@ -173,6 +173,20 @@ class Guarantees:
                 uses[scope.title].remove(scope, held_amounts(victim), unique)
             yield victim.id
 
+    def come_before(self, workload: Workload, victims: Sequence[Holding]) -> bool:
+        """True if some victims of other accounts are covered once all have ended: they come before work that
+        is not, and take its nodes back.
+        """
+        own, uses = self._own(workload), {name: use.copy() for name, use in self._uses.items()}
+        for victim, nodes in victims:
+            for each in self._above(victim.account):
+                uses[each.title].remove(each, held_amounts(victim), set(nodes))
+        theirs = ((victim, scope) for victim, _ in victims if (scope := self._own(victim)) is not None)
+        return any(
+            scope is not own and _within(scope, uses[scope.title], victim, victim.pods)
+            for victim, scope in theirs
+        )
+
     def first(self, backlogs: Iterable[Backlog], largest: Mapping[str, int]) -> frozenset[WorkloadId]:
         """Return the pending work that comes before all other, because it is covered.
 

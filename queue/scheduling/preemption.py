@@ -296,6 +296,8 @@ class Preemptor:
                 victims: Victims = ()
                 if attempt.key not in self._failed or context.capacity_changed:
                     victims = await self._choose(attempt, could_be, standing, elastic)
+                if victims and not guaranteed_to and self._come_before(workload, victims, who):
+                    victims = ()
                 if victims and not await self._trials.in_vain(attempt, elastic.gone(victims), standing):
                     self._why_not.keep(in_vain)
                     return await self._preempt_for(attempt, victims, who, standing)
@@ -313,6 +315,16 @@ class Preemptor:
         )
         self.retry_after_s = min((each for each in waits_s if each is not None), default=None)
         return False
+
+    def _come_before(self, workload: Workload, victims: Victims, who: _Rules) -> bool:
+        held = [
+            (row, its) for row, its in who.elastic.live() if {row.id} & {each.workload for each in victims}
+        ]
+        return (
+            who.guarantees.any
+            and not workload.comes_first
+            and who.guarantees.come_before(workload, list(held_nodes(held)))
+        )
 
     async def _explain(
         self,
