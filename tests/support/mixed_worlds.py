@@ -2,8 +2,8 @@
 and a clock that tests advance.
 
 A world is drawn from a number, so a fault is made again by it. It has up to five nodes and eight workloads
-that run: Jobs, pod groups that nobody creates again, moldable Jobs, MiniClusters and Deployments with a least,
-each with a priority, an account, a start and perhaps a checkpoint; and up to three that wait.
+that run: Jobs, pod groups that nobody creates again, moldable Jobs, MiniClusters and Deployments with a
+least, each with a priority, an account, a start and perhaps a checkpoint; and up to three that wait.
 """
 
 from __future__ import annotations
@@ -99,7 +99,7 @@ def make_mixed_world(seed: int, *, guarantees: bool = False) -> MixedWorld:
         running.append(work)
         left -= work.pods * work.cpu
     waiting = [
-        _drawn(draw, f"w{number}", "job", sizes, nodes * NODE, accounts, 3)
+        _drawn(draw, f"w{number}", "job", sizes, nodes * NODE, accounts[1:] if guarantees else accounts, 3)
         for number in range(draw.choice([1, 1, 2, 3]))
     ]
     return MixedWorld(

@@ -15,9 +15,8 @@ from typing import Any
 import msgspec
 from support.differential_worlds import DELETED, is_earlier, is_work, templates_of
 
-from fluxqueue.api.nodes import Node
+from fluxqueue.api.nodes import Node, Taint
 from fluxqueue.api.pods import PodSpec
-from fluxqueue.api.nodes import Taint
 from fluxqueue.api.taints import effective_taints, tolerates
 from fluxqueue.queue.noderules.node_selection import selects
 
