@@ -318,7 +318,9 @@ class Preemptor:
 
     def _come_before(self, workload: Workload, victims: Victims, who: _Rules) -> bool:
         held = [
-            (row, its) for row, its in who.elastic.live() if {row.id} & {each.workload for each in victims}
+            (row, its)
+            for row, its in who.elastic.work.live()
+            if {row.id} & {each.workload for each in victims}
         ]
         return (
             who.guarantees.any

@@ -49,6 +49,7 @@ async def submit(
     cpu: str = "1",
     priority: int = 0,
     affinity: Json | None = None,
+    duration: str = "",
     **term_fields: Any,
 ) -> None:
     """Submit a Job of pods with the label ``app=NAME``, which may keep off nodes of another app."""
@@ -58,6 +59,8 @@ async def submit(
     )
     if priority:
         builder = builder.annotation("fluxqueue/priority", str(priority))
+    if duration:
+        builder = builder.annotation("fluxqueue/duration", duration)
     if apart_from:
         term = {
             "labelSelector": {"matchLabels": {"app": apart_from}},
@@ -159,7 +162,7 @@ async def test_work_for_which_preemption_would_be_in_vain_keeps_none_from_others
     await bench.ledger.mark_started([row.id for row in rows])
     near = {"labelSelector": {"matchLabels": {"app": "db"}}, "topologyKey": "kubernetes.io/hostname"}
     await submit(bench, caches, "near", 1, cpu="8", priority=10, affinity={"podAffinity": {REQUIRED: [near]}})
-    await submit(bench, caches, "next", 1, cpu="4", priority=9)
+    await submit(bench, caches, "next", 1, cpu="4", priority=9, duration="30m")  # until the first starts
     for _ in range(3):
         await bench.cycle()
     states = [bench.row(name).state for name in ("db", "db-too")]
