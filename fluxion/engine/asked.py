@@ -31,7 +31,7 @@ class Asked:
             return
         request = self.request
         for flavor, jobspec in zip(self.jobspec.flavors, self.jobspec.of_flavors, strict=True):
-            not_before = max(request.not_before, request.waits_since + flavor.wait_s)
+            not_before = max(request.not_before, flavor.opens_at(request.waits_since))
             yield replace(self, jobspec=jobspec, request=replace(request, not_before=not_before))
 
     def in_open_flavors(self, now: int) -> list[Asked]:
@@ -41,7 +41,7 @@ class Asked:
     def key(self, now: int) -> tuple[object, ...]:
         """Return what a refusal of a jobspec depends on, beside the jobspec and the length of its window."""
         request, flavors = self.request, self.jobspec.flavors
-        closed = sum(request.waits_since + each.wait_s > now for each in flavors)
+        closed = sum(each.opens_at(request.waits_since) > now for each in flavors)
         since = request.waits_since if closed and request.reserve else 0
         options = request.exclude, request.reserve, request.explain, request.min_slots, request.not_before
         return self.matcher.policy.name, *options, closed, since

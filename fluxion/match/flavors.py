@@ -48,6 +48,12 @@ class Flavor:
         """Which nodes are of this flavor, as a constraint."""
         return {"properties": [*self.labels]}
 
+    def opens_at(self, waits_since: int) -> int:
+        """Return from when on a job may use them that waits since then; 0 without a wait, whatever the clocks
+        say.
+        """
+        return waits_since + self.wait_s if self.wait_s else 0
+
 
 def read_flavors(value: Document) -> tuple[Flavor, ...]:
     """Read flavors; `InvalidFlavors` says what is wrong with them.

@@ -49,5 +49,5 @@ def closed_flavors(workload: Workload, now: datetime) -> tuple[tuple[Flavor, dat
     if not flavors:
         return ()
     since_s = waits_since_s(workload)
-    opening = ((each, datetime.fromtimestamp(since_s + each.wait_s, UTC)) for each in flavors)
+    opening = ((each, datetime.fromtimestamp(each.opens_at(since_s), UTC)) for each in flavors if each.wait_s)
     return tuple((each, at) for each, at in opening if at > now)

@@ -48,7 +48,9 @@ class FlavorWaits:
         if (since_s := waits_since_s(workload)) and workload.shape not in self._waits:
             if len(self._waits) >= _MOST_SHAPES:
                 self._waits.clear()
-            self._waits[workload.shape] = tuple(each.wait_s for each in flavors_in(workload.jobspec))
+            self._waits[workload.shape] = tuple(
+                each.wait_s for each in flavors_in(workload.jobspec) if each.wait_s
+            )
         now_s = self._ledger.wall().timestamp() if since_s else 0.0
         waits = self._waits[workload.shape] if since_s else ()
         closed = [since_s + wait_s for wait_s in waits if since_s + wait_s > now_s]

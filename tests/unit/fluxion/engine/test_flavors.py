@@ -61,6 +61,12 @@ def hosts(answer: MatchResult) -> list[str]:
     return [share.node for share in answer.shares]
 
 
+def test_a_flavor_without_a_wait_is_open_also_to_work_of_a_clock_that_is_ahead() -> None:
+    made = cluster(reserved=1, spot=1)
+    assert hosts(since_now(made, request(), 1, passed=-5)) == ["reserved-0"]
+    assert since_now(made, request(), 2, passed=-5).verdict is BUSY
+
+
 def test_work_gets_the_first_flavor_with_room() -> None:
     made = cluster(spot=1, reserved=1, demand=1)
     assert hosts(ask(made, request(), 1)) == ["reserved-0"]

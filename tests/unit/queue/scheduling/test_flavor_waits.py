@@ -116,6 +116,15 @@ async def test_work_gets_a_flavor_when_it_has_waited_for_it() -> None:
         assert nodes_of(bench, "c") == ["demand-0"]
 
 
+async def test_work_starts_in_the_first_flavor_within_the_second_of_its_submission() -> None:
+    async with machine(Policy.FCFS, reserved=2, spot=1) as (bench, clock):
+        clock.later(0.25)
+        await run(bench, work("a"), work("b"), work("c"))
+        assert (nodes_of(bench, "a"), nodes_of(bench, "b")) == (["reserved-0"], ["reserved-1"])
+        assert "'reserved' too" not in bench.row("c").message
+        assert "it may use flavor 'spot' too" in bench.row("c").message
+
+
 async def test_the_wait_counts_from_the_submission_of_each_workload() -> None:
     async with machine(reserved=1, spot=2) as (bench, clock):
         await run(bench, work("a", duration="10h"), work("b", duration="10h"))
