@@ -66,7 +66,7 @@ class BlockingReservations:
             workload = self._ledger.get(workload_id)
             if workload is None or workload.reason is not Reason.BLOCKED_BY_RESERVATION:
                 del self._told[workload_id]
-            elif named is None or not workload.message.endswith(named.words) or not named.holds(held):
+            elif named is None or named.words not in workload.message or not named.holds(held):
                 del self._told[workload_id]
                 gone.append(workload_id)
         return gone

@@ -160,6 +160,25 @@ async def test_work_that_is_not_asked_about_is_told_of_each_flavor_in_its_time()
             assert named.partition(" too")[0] == (f"'{told}'" if told else "")
 
 
+async def test_work_that_a_reservation_keeps_out_is_told_so_once() -> None:
+    async with machine(reserved=2, spot=1) as (bench, clock):
+        await run(bench, work("a", duration="20h"))
+        await run(bench, work("wide", 2, duration="10h"), work("long", duration="30h"))
+        assert bench.row("long").reason is Reason.BLOCKED_BY_RESERVATION
+        assert "it may use flavor 'spot' too" in bench.row("long").message
+        tried, trial = list[int](), bench.fluxion.trial
+
+        async def counted(requests: Sequence[JobMatchRequest], **options: Any) -> MatchBatch:
+            tried.append(len(requests))
+            return await trial(requests, **options)
+
+        bench.fluxion.trial = counted  # type: ignore[method-assign,assignment]
+        for _ in range(3):
+            clock.later(1)
+            await bench.cycle()
+        assert not tried
+
+
 async def test_the_estimate_is_when_a_later_flavor_may_be_used() -> None:
     async with machine(reserved=1, spot=1) as (bench, clock):
         await run(bench, work("a", duration="10h"), work("b"))
