@@ -52,6 +52,7 @@ from fluxqueue.queue.scheduling.backlogs import Backlogs
 from fluxqueue.queue.scheduling.chained_starts import ChainedStarts
 from fluxqueue.queue.scheduling.deadlines import Deadlines
 from fluxqueue.queue.scheduling.estimates import StartEstimator
+from fluxqueue.queue.scheduling.flavor_waits import FlavorWaits
 from fluxqueue.queue.scheduling.growth import Growth
 from fluxqueue.queue.scheduling.namespace_quotas import NamespaceQuotas
 from fluxqueue.queue.scheduling.node_specs import NodeSpecs
@@ -264,6 +265,7 @@ SOURCES = (
             Provisioner.workload_changed,
             PodRuleTracker.workload_changed,
             PredictedDurations.workload_changed,
+            FlavorWaits.workload_changed,
             Backlogs.workload_changed,
             ChainedStarts.workload_changed,
             StartEstimator.workload_changed,

@@ -11,7 +11,7 @@ import heapq
 from collections.abc import Sequence
 from dataclasses import replace
 
-from fluxqueue.api.fluxjobs import Reason
+from fluxqueue.api.fluxjobs import Reason, State
 from fluxqueue.api.texts import time_text
 from fluxqueue.queue.model.changes import ReasonChange
 from fluxqueue.queue.model.flavors import closed_flavors, flavors_in, waits_since_s
@@ -22,6 +22,8 @@ __all__ = ["FlavorWaits"]
 
 _MAY_USE = "; it may use flavor "
 _MOST_SHAPES = 100_000
+_MOST_OVER = 1_024
+"""Openings that count no more and are kept, beside as many as count."""
 _WAITING = frozenset({Reason.WAITING_FOR_NODES, Reason.BLOCKED_BY_RESERVATION, Reason.RESERVATION})
 
 
@@ -62,6 +64,17 @@ class FlavorWaits:
             self._next[workload.id] = at
             heapq.heappush(self._openings, (at, workload.id))
         return len(closed)
+
+    def workload_changed(self, workload_id: WorkloadId) -> None:
+        """Forget when flavors open to work that waits no more."""
+        if workload_id not in self._next:
+            return
+        workload = self._ledger.get(workload_id)
+        if workload is None or workload.state is not State.PENDING:
+            del self._next[workload_id]
+            if len(self._openings) > 2 * len(self._next) + _MOST_OVER:
+                self._openings = [(at, each) for each, at in self._next.items()]
+                heapq.heapify(self._openings)
 
     def begin_cycle(self) -> set[WorkloadId]:
         """Return the work of which a flavor opened since the last call."""

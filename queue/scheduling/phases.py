@@ -129,6 +129,7 @@ class CyclePhases:
         self.estimates = self._estimator.estimates
         self.parts = (
             self._predictions,
+            self._flavors,
             self._backlogs,
             self._estimator,
             self._deadlines,

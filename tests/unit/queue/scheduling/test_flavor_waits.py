@@ -24,6 +24,7 @@ from fluxqueue.queue.cluster.context import QueueDefaults
 from fluxqueue.queue.intake.describe import describe_job
 from fluxqueue.queue.model.changes import Ending, Requeue
 from fluxqueue.queue.model.records import NewWorkload
+from fluxqueue.queue.scheduling import flavor_waits
 
 FLAVORS = tuple(
     Flavor(name, {"type": name}, wait_s)
@@ -246,6 +247,24 @@ async def test_equal_work_is_answered_by_a_few_questions_when_a_flavor_opens() -
             await bench.cycle()
         assert 0 < sum(asked) < 12
         assert not bench.scheduler._phases._flavors._next
+
+
+async def test_nothing_is_kept_of_work_that_waits_no_more(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(flavor_waits, "_MOST_OVER", 8)
+    async with machine(Policy.FCFS, reserved=1, spot=1) as (bench, clock):
+        await run(bench, work("a", duration="10h"), work("b"))
+        waits = bench.scheduler._phases._flavors
+        for number in range(30):
+            await run(bench, work(f"w{number}"))
+            row = bench.row(f"w{number}")
+            await bench.ledger.finish([Ending(row.id, State.CANCELLED, Outcome.CANCELLED)])
+        await bench.cycle()
+        assert waits._next.keys() == {bench.row("b").id}
+        assert len(waits._openings) <= 10
+        clock.later(600)
+        await bench.cycle()
+        assert nodes_of(bench, "b") == ["spot-0"]
+        assert not waits._next
 
 
 async def test_work_can_never_start_only_if_no_flavor_could_hold_it() -> None:
