@@ -7,12 +7,13 @@ accepted work may start: not while the queue is held, and never if its node sele
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence, Set
 from datetime import datetime
 
 from fluxqueue.api.fluxqueues import (
     FOREIGN_MATCHER_LOSES,
     POLICY_IN_FORCE,
+    Flavor,
     FluxQueue,
     FluxQueueStatus,
     Policy,
@@ -85,14 +86,14 @@ def _starting(queue: FluxQueue, nodes: Sequence[Node]) -> ObjectCondition:
         return ObjectCondition(
             type="Starting", status="False", reason="Held", message="work waits until spec.state is open"
         )
-    if selector and not _any_has(nodes, selector):
+    if selector and not _any_has(nodes, selector.items()):
         message = (
             f"no node has the labels {_in_words(selector)}: nothing can start; "
             "correct spec.nodeSelector or label nodes"
         )
         return ObjectCondition(type="Starting", status="False", reason="NoNodes", message=message)
     flavors = queue.spec.flavors or []
-    empty = [each for each in flavors if not _any_has(nodes, {**(each.node_selector or {}), **selector})]
+    empty = [each for each in flavors if not _any_has(nodes, _labels(each, selector))]
     if not empty:
         return ObjectCondition(
             type="Starting", status="True", reason="Open", message="work is started when it fits"
@@ -120,8 +121,13 @@ def _in_force(queue: FluxQueue) -> ObjectCondition:
     )
 
 
-def _any_has(nodes: Sequence[Node], selector: Mapping[str, str]) -> bool:
-    return any(selector.items() <= (node.metadata.labels or {}).items() for node in nodes)
+def _any_has(nodes: Sequence[Node], labels: Set[tuple[str, str]]) -> bool:
+    return any(labels <= (node.metadata.labels or {}).items() for node in nodes)
+
+
+def _labels(flavor: Flavor, selector: Mapping[str, str]) -> Set[tuple[str, str]]:
+    """Return what the nodes of a flavor have: no node has them if the queue wants another value of one."""
+    return (flavor.node_selector or {}).items() | selector.items()
 
 
 def _in_words(selector: Mapping[str, str]) -> str:

@@ -80,6 +80,14 @@ def test_a_flavor_that_no_node_has_is_named() -> None:
     )
 
 
+def test_no_node_has_a_flavor_that_the_selector_of_the_queue_rules_out() -> None:
+    flavors = [Flavor("own", {"kind": "own"}), Flavor("spot", {"kind": "spot"}, 60)]
+    queue = a_queue(flavors=flavors, node_selector={"kind": "own"})
+    nodes = [msgspec.convert(make_node("n").with_("metadata.labels", {"kind": "own"}).build(), Node)]
+    found = queue_status(queue, WorkUsage(), nodes, NOW).conditions or []
+    assert "no node has the labels of spot (kind=spot)" in (found[1].message or "")
+
+
 @pytest.mark.parametrize(
     ("spec", "status", "lost"),
     [
