@@ -302,7 +302,7 @@ class JobMatching:
         end = self._state.end_of(start, asked.duration_s)
         answer = self._book(verdict, jobid, start, end, later.placement, asked.with_allocation)
         job = self._state.jobs[answer.jobid]
-        job.jobspec, job.policy = asked.jobspec, asked.request.policy
+        job.jobspec, job.policy = _in_flavor_of(asked.jobspec, job), asked.request.policy
         self._record_shortfall(job, asked.request, later)
         return answer
 
@@ -430,13 +430,17 @@ class JobMatching:
         start = max(start, state.now)
         end = state.end_of(start, jobspec.duration_s)
         only = self._vertices(nodes) if nodes else None
-        places = (matcher.place(jobspec, start, end, room) for room in rooms(state, jobspec, only=only))
+        places = (
+            matcher.place(each, start, end, room)
+            for each in jobspec.of_flavors or (jobspec,)
+            for room in rooms(state, jobspec, only=only)
+        )
         placement = next((place for place in places if place is not None), None)
         restriction = Restriction(only=only)
         if placement is not None:
             answer = self._book(MatchVerdict.RESERVED, jobid, start, end, placement, with_allocation=False)
             job = state.jobs[answer.jobid]
-            job.jobspec, job.policy = jobspec, policy
+            job.jobspec, job.policy = _in_flavor_of(jobspec, job), policy
             return answer
         if matcher.on_empty(jobspec, restriction) is None:
             reason, shortages = self._why_never(matcher, jobspec, restriction)
@@ -464,7 +468,7 @@ class JobMatching:
         jobspec = job.jobspec
         if jobspec is None:
             return True
-        nodes = frozenset(vertex for vertex in job.placement.vertices if vertex.type in CONSTRAINED_TYPES)
+        nodes = _nodes_of(job)
         if jobspec.constraint is not None and not all(jobspec.constraint.accepts(node) for node in nodes):
             return False
         job.release()  # out of the graph only, as in `_improve`
@@ -493,3 +497,20 @@ class JobMatching:
     def _vertices(self, names: Sequence[str]) -> frozenset[Vertex]:
         by_name = self._state.graph.by_name
         return frozenset(by_name[name] for name in names if name in by_name)
+
+
+def _nodes_of(job: GraphJob) -> frozenset[Vertex]:
+    return frozenset(vertex for vertex in job.placement.vertices if vertex.type in CONSTRAINED_TYPES)
+
+
+def _in_flavor_of(jobspec: Jobspec, job: GraphJob) -> Jobspec:
+    """Return a request on the nodes of the flavor that a reservation of it is in; itself if it has none."""
+    nodes = _nodes_of(job)
+    return next(
+        (
+            each
+            for each in jobspec.of_flavors
+            if each.constraint is not None and all(map(each.constraint.accepts, nodes))
+        ),
+        jobspec,
+    )

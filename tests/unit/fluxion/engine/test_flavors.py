@@ -61,6 +61,29 @@ def hosts(answer: MatchResult) -> list[str]:
     return [share.node for share in answer.shares]
 
 
+def test_a_reservation_is_dropped_when_its_nodes_are_of_two_flavors() -> None:
+    made = cluster(reserved=2, spot=1)
+    since_now(made, request(2), 1)
+    reserved = since_now(made, request(2), 2, reserve=True)
+    assert hosts(reserved) == ["reserved-0", "reserved-1"]
+    assert made.add_nodes([node("reserved-1", labels=("type=spot",), cpu=400)], at(0)).displaced == (2,)
+    nodes = ("reserved-0", "reserved-1")
+    assert made.reserve_at(2, request(2), reserved.at, nodes, at(0)).verdict is not RESERVED
+
+
+def test_a_reservation_in_one_flavor_stays_when_another_label_changes() -> None:
+    made = cluster(reserved=2, spot=1)
+    since_now(made, request(2), 1)
+    reserved = since_now(made, request(2), 2, reserve=True)
+    assert (
+        made.add_nodes([node("reserved-1", labels=("new", "type=reserved"), cpu=400)], at(0)).displaced == ()
+    )
+    made.cancel(2)
+    assert (
+        made.reserve_at(2, request(2), reserved.at, ("reserved-0", "reserved-1"), at(0)).verdict is RESERVED
+    )
+
+
 def test_a_flavor_without_a_wait_is_open_also_to_work_of_a_clock_that_is_ahead() -> None:
     made = cluster(reserved=1, spot=1)
     assert hosts(since_now(made, request(), 1, passed=-5)) == ["reserved-0"]
