@@ -52,6 +52,7 @@ Owner = WorkloadId | tuple[ReplicaOwner, str]
 
 _SINGLES = 16
 _MOST_REMOVALS = 32
+_BELOW_ALL = -(1 << 62)
 _FEW = 8
 """Of so few, all sets are searched that may lose less."""
 
@@ -149,9 +150,11 @@ def preemption_order(candidates: Iterable[PreemptionCandidate]) -> list[Preempti
 
 
 def price(victims: Sequence[PreemptionCandidate]) -> tuple[int, float, int]:
-    """Return what victims cost: their highest priority, then what is lost, then how many they are."""
+    """Return what victims cost: their highest priority, then what is lost, then how many they are.
+    None cost less than any, whatever its priority.
+    """
     return (
-        max((each.priority for each in victims), default=0),
+        max((each.priority for each in victims), default=_BELOW_ALL),
         sum(each.lost_node_s for each in victims),
         len(victims),
     )

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from support.queue_builders import EPOCH, a_workload
 
-from fluxqueue.queue.model.records import WorkloadId
+from fluxqueue.queue.model.records import UNUSED_LAST, WorkloadId
 from fluxqueue.queue.scheduling.policies.victims import (
     PreemptionCandidate,
     Victims,
@@ -217,7 +217,7 @@ def test_of_few_victims_those_end_that_lose_least_wherever_the_matcher_went() ->
 
 
 held_and_lost = st.tuples(
-    st.integers(0, 1), st.integers(0, 9), st.frozensets(st.integers(0, 7), min_size=1, max_size=3)
+    st.integers(-1, 1), st.integers(0, 9), st.frozensets(st.integers(0, 7), min_size=1, max_size=3)
 )
 
 
@@ -241,6 +241,20 @@ def test_of_up_to_eight_victims_no_other_set_that_suffices_loses_less(
     else:
         assert price(victims)[:2] == min(price(each)[:2] for each in enough)
     assert trials <= MOST_TRIALS + len(some)
+
+
+@pytest.mark.parametrize("priority", [5, 0, -10, UNUSED_LAST])
+def test_of_few_victims_none_is_taken_that_is_not_needed(priority: int) -> None:
+    some = [replace(candidate(number, priority), lost_node_s=number) for number in range(6)]
+    parts = [(replace(each, of=WorkloadId(9), ranks=(number,)),) for number, each in enumerate(some)]
+
+    def taken(victims: Victims) -> Collection[str]:
+        return ("n",) if {2, 4} <= {each.workload for each in victims} else ()
+
+    victims, _ = searched(choose_victims(some, None), taken)
+    assert [each.workload for each in victims] == [2, 4]
+    spared, _ = searched(choose_parts([parts]), taken)
+    assert [each.workload for each in spared] == [2, 4]
 
 
 @pytest.mark.parametrize("count", [5, 40, 100, 300])
