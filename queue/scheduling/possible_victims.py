@@ -202,8 +202,9 @@ class PossibleVictims:
         return self._now + timedelta(seconds=self.grace_s(victim))
 
     def grace_s(self, victim: Workload) -> int:
-        """Return for how many seconds a victim may go on that is chosen now."""
-        return self._disciplines[victim.queue].preemption_rules.grace_seconds
+        """Return for how many seconds a victim may go on that is chosen now; 0 in a queue that is gone."""
+        discipline = self._disciplines.get(victim.queue)
+        return discipline.preemption_rules.grace_seconds if discipline is not None else 0
 
     def _look_again(self, after_s: float) -> None:
         self.wait_s = after_s if self.wait_s is None else min(self.wait_s, after_s)

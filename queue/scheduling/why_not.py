@@ -22,6 +22,7 @@ from fluxqueue.api.fluxjobs import Reason, State
 from fluxqueue.api.texts import time_text
 from fluxqueue.queue.model.changes import ReasonChange
 from fluxqueue.queue.model.records import Allocation, FluxionJobId, Workload, WorkloadId
+from fluxqueue.queue.scheduling.graph_jobs import DRAIN_S
 from fluxqueue.queue.scheduling.policies.victims import PreemptionCandidate, choose_victims
 from fluxqueue.queue.scheduling.possible_victims import PossibleVictims
 from fluxqueue.queue.scheduling.preemption_trials import Attempt, Gone, PreemptionTrials, Standing
@@ -139,7 +140,8 @@ class WhyNot:
         """
         pairs = {workload_id: pair for workload_id in spared if (pair := self._pair(workload_id)) is not None}
         lowest = sorted(pairs.values(), key=lambda pair: pair[0].priority)[:_MOST_SPARED]
-        anyway = [pair[1] for each in attempt.candidates if (pair := self._pair(each)) is not None]
+        anyway = [pair for each in attempt.candidates if (pair := self._pair(each)) is not None]
+        within_s = max((DRAIN_S + victims_of.grace_s(row) for row, _ in anyway), default=0)
         search = choose_victims(
             [victims_of.candidate(*each) for each in lowest],
             None,
@@ -148,7 +150,8 @@ class WhyNot:
         )
 
         def gone(victims: Sequence[PreemptionCandidate]) -> Gone:
-            return Gone([*anyway, *(pairs[each.workload][1] for each in victims)])
+            also = (pairs[each.workload][1] for each in victims)
+            return Gone([*(its for _, its in anyway), *also], within_s=within_s)
 
         needed = await trials.choose(search, attempt, standing, gone)
         if needed and await trials.in_vain(attempt, gone(needed), standing):

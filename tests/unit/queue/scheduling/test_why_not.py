@@ -269,3 +269,13 @@ async def test_a_workload_is_looked_at_once_in_ten_seconds_however_much_changes(
     await bench.submit(job("d", 1, "8", "1h", priority=20))
     await bench.cycle()
     assert len(tried) == first
+
+
+async def test_nobody_is_named_where_a_reservation_begins_too_soon_for_victims_to_end(
+    bench: Bench, clock: Clock
+) -> None:
+    await running(bench, clock, job("low", 2, "8", "30m"), job("high", 2, "8", "30m", priority=20))
+    begins = clock.now + timedelta(hours=1, seconds=30)  # the victims may take a minute to end
+    bench.reserve("course", start=begins.strftime("%Y-%m-%dT%H:%M:%S"), nodes=["n0", "n1", "n2", "n3"])
+    assert await told(bench, URGENT) == ""
+    assert bench.row("low").state is State.RUNNING
