@@ -9,7 +9,7 @@ Each search finds by bisection the shortest prefix of an order that suffices. Of
 that hold something on the nodes which the matcher took, so one more trial leaves out all others. Then each of
 the rest is tried to be left out, the most important first; if they are too many for that, in groups with one
 of each node. So none of a few victims can be left out, and a search has a bounded number of trials. Of up to
-eight that may be needed, all sets are searched that may lose less.
+eight that may be needed, all sets are searched that may lose less, in up to 64 trials.
 
 The preemption order is priority (low first), then what waits again before what is lost for good or what its
 owner needs, then lost work (node-seconds since the start or the last checkpoint, least first), then start
@@ -179,7 +179,7 @@ def choose_victims(
     parts
         Pods without which their work goes on. They do not suffice.
     singles, most_removals
-        How many are tried alone, and how many are tried to be left out.
+        How many are tried alone, and how many are tried to be left out; of few, twice as many sets are tried.
     """
     order = preemption_order(each for each in candidates if priority is None or each.priority < priority)
     if not order or not (taken := (yield (*parts, *order))):
@@ -193,7 +193,7 @@ def choose_victims(
     chosen = yield from _first_enough(parts, [(each,) for each in order], taken, most_removals + 1)
     few = tuple(each for each in order if each.turn <= chosen[-1].turn)
     if len(few) <= _FEW:
-        chosen = yield from _cheapest(parts, few, chosen)
+        chosen = yield from _cheapest(parts, few, chosen, 2 * most_removals)
     else:
         chosen = (*(yield from _left_out((*parts, chosen[-1]), chosen[:-1], most_removals)), chosen[-1])
     evicted = {each.workload for each in chosen}
@@ -205,7 +205,7 @@ def choose_victims(
     if len(spared) > _FEW:
         needed = yield from _on_nodes_taken(chosen, spared, (yield (*spared, *chosen)))
     if len(needed) <= _FEW:
-        return (*(yield from _cheapest(chosen, needed, needed)), *chosen)
+        return (*(yield from _cheapest(chosen, needed, needed, 2 * most_removals)), *chosen)
     return (*(yield from _left_out(chosen, needed, most_removals)), *chosen)
 
 
@@ -218,7 +218,7 @@ def choose_parts(orders: Iterable[Sequence[Victims]], *, most_removals: int = _M
         In each of them so many units as may end altogether, what costs least first. A unit is a pod, or all
         pods of a node that may end.
     most_removals
-        How many are tried to be left out.
+        How many are tried to be left out; of few, twice as many sets are tried.
     """
     found: list[Victims] = []
     for units in orders:
@@ -227,7 +227,7 @@ def choose_parts(orders: Iterable[Sequence[Victims]], *, most_removals: int = _M
             if len(victims) > _FEW:
                 victims = yield from _first_enough((), units, taken)
             if len(victims) <= _FEW:
-                victims = yield from _cheapest((), victims, victims)
+                victims = yield from _cheapest((), victims, victims, 2 * most_removals)
             found.append(victims)
     best = min(found, key=price, default=())
     return best if len(best) <= _FEW else (yield from _left_out((), best, most_removals))
@@ -304,11 +304,14 @@ def _left_out(given: Sequence[PreemptionCandidate], victims: Victims, tries: int
     return victims
 
 
-def _cheapest(given: Sequence[PreemptionCandidate], few: Victims, enough: Victims) -> VictimSearch:
+def _cheapest(
+    given: Sequence[PreemptionCandidate], few: Victims, enough: Victims, tries: int
+) -> VictimSearch:
     """Search, of all sets of a few victims that suffice beside what is given, the one with the lowest price;
     ``enough`` is one that suffices.
 
-    The dearest is left out first, then the other sets are tried that may cost less.
+    The dearest is left out first, so soon none of the best can be left out. Then the other sets are tried
+    that may cost less, as long as there are tries: of eight that are alike, more than a hundred may.
     """
     best = enough
     branches: list[tuple[Victims, Victims]] = [((), tuple(reversed(preemption_order(few))))]
@@ -321,7 +324,10 @@ def _cheapest(given: Sequence[PreemptionCandidate], few: Victims, enough: Victim
             continue
         dearest, *others = rest
         branches.append(((*kept, dearest), tuple(others)))
-        if not any(each.takes_along(dearest) for each in kept) and (yield (*given, *kept, *others)):
+        if tries <= 0 or any(each.takes_along(dearest) for each in kept):
+            continue
+        tries -= 1
+        if (yield (*given, *kept, *others)):
             branches.append((kept, tuple(others)))
     return tuple(each for each in few if each in best)
 

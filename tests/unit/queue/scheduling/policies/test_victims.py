@@ -243,6 +243,27 @@ def test_of_up_to_eight_victims_no_other_set_that_suffices_loses_less(
     assert trials <= MOST_TRIALS + len(some)
 
 
+@pytest.mark.parametrize("wanted", range(1, 9))
+@pytest.mark.parametrize(("most_removals", "most"), [(32, MOST_TRIALS + 8), (8, 32)])
+def test_of_eight_victims_that_are_alike_few_sets_are_tried(
+    wanted: int, most_removals: int, most: int
+) -> None:
+    some = [
+        replace(candidate(number), lost_node_s=1.0, nodes=frozenset({str(number)})) for number in range(8)
+    ]
+
+    def taken(victims: Victims) -> Collection[str]:
+        return sorted({node for each in victims for node in each.nodes}) if len(victims) >= wanted else ()
+
+    victims, trials = searched(choose_victims(some, None, most_removals=most_removals), taken)
+    assert len(victims) == wanted
+    assert trials <= most
+    parts = [(replace(each, of=WorkloadId(9), ranks=(each.workload,)),) for each in some]
+    spared, trials = searched(choose_parts([parts, parts], most_removals=most_removals), taken)
+    assert len(spared) == wanted
+    assert trials <= 2 * most
+
+
 @pytest.mark.parametrize("priority", [5, 0, -10, UNUSED_LAST])
 def test_of_few_victims_none_is_taken_that_is_not_needed(priority: int) -> None:
     some = [replace(candidate(number, priority), lost_node_s=number) for number in range(6)]
