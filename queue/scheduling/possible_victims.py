@@ -10,8 +10,11 @@ last checkpoint that it told of. A checkpoint in the future counts as now.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import Protocol
+
+from msgspec import structs
 
 from fluxqueue.api.fluxjobs import State
 from fluxqueue.queue.model.changes import Eviction
@@ -186,8 +189,10 @@ class PossibleVictims:
         told: datetime | None = None,
     ) -> Eviction:
         """Return the eviction of a victim, at the time that it was told before,
-        or with the grace of its queue; see `preempt`.
+        or with the grace of its queue; see `preempt`. What was idle once keeps its place in the order.
         """
+        if not self._is_unused(victim):
+            victim = replace(victim, requeue_state=structs.replace(victim.requeue_state, unused=None))
         return preempt(
             victim,
             workload,

@@ -6,6 +6,7 @@ from collections.abc import AsyncIterator
 from datetime import datetime, timedelta
 
 import pytest
+from msgspec import structs
 from support.queue_bench import START, Bench, a_machine, job
 
 from fluxqueue.api.fluxjobs import Outcome, Reason, State
@@ -136,3 +137,23 @@ async def test_once_it_runs_again_it_is_ordered_by_its_priority(bench: Bench, cl
     await bench.ledger.finish([Ending(bench.row("first").id, State.COMPLETED, Outcome.SUCCEEDED, "")])
     await bench.cycle()
     assert (bench.row("idle").state, bench.row("idle").added_priority) == (State.ALLOCATED, 0)
+
+
+@pytest.mark.parametrize("stale", ["not known", "another leader", "former run"])
+async def test_what_is_not_known_to_be_idle_now_is_preempted_like_all_other_work(
+    bench: Bench, clock: Clock, stale: str
+) -> None:
+    once, used = big("once", 0), big("used", 20)
+    await running(bench, clock, once, used)
+    await is_idle(bench, "once", {"not known": 0, "another leader": 999}.get(stale))
+    if stale == "former run":
+        row = bench.row("once")
+        assert row.requeue_state.unused is not None
+        former = structs.replace(row.requeue_state.unused, jobid=(row.jobid or 0) + 1_000)
+        await bench.ledger.set_unused({row.id: former})
+    await bench.submit(big("urgent", 10))
+    await bench.cycle()
+    assert bench.row("once").state is State.DRAINING
+    assert bench.row("once").message.endswith("it is requeued and keeps its submit time")
+    await requeued(bench, once)
+    assert (bench.row("once").state, bench.row("once").added_priority) == (State.PENDING, 0)
