@@ -158,7 +158,8 @@ class ForeignFluxion(Fluxion):
         # out again at once.
         self.engine.cancel_many([own.jobid])
         request = replace(request, jobid=own.jobid)
-        jobspec = in_flavor_of(self.engine.state, read_jobspec(request.jobspec), own.shares)
+        read = read_jobspec(request.jobspec)
+        jobspec = in_flavor_of(self.engine.state, read, own.shares)
         if self._is_silenced(request.jobspec):
             reason = (
                 f"the foreign matcher gave no answer to this request {_MOST_SILENCES} times: "
@@ -173,9 +174,23 @@ class ForeignFluxion(Fluxion):
         if not problem:
             return await self._book_own(own, replace(alone, jobs=(request,)))
         log.info("foreign.refused", job=own.jobid, reason=problem)
-        if never := never_fits(self.engine.state, jobspec, free or slot_parts(jobspec), self._units):
-            return MatchResult(MatchVerdict.UNSATISFIABLE, own.jobid, reason=never)
+        if jobspec is not read:
+            other = await self._match(self._elsewhere(request, jobspec), rpc)
+            if other.verdict is MatchVerdict.GRANTED:
+                return other
+        parts = free or slot_parts(jobspec)
+        never = [
+            never_fits(self.engine.state, each, parts, self._units) for each in read.of_flavors or (read,)
+        ]
+        if all(never):
+            return MatchResult(MatchVerdict.UNSATISFIABLE, own.jobid, reason=never[0])
         return MatchResult(MatchVerdict.BUSY, own.jobid, reason=self._why(problem))
+
+    def _elsewhere(self, request: JobMatchRequest, jobspec: Jobspec) -> JobMatchRequest:
+        """Return a request that the service refused in one of its flavors without the nodes of that."""
+        admits = jobspec.constraint
+        refused = (each.name for each in self.engine.state.graph.nodes if admits and admits.accepts(each))
+        return replace(request, exclude=(*request.exclude, *refused))
 
     async def _choose(
         self, request: JobMatchRequest, jobspec: Jobspec, parts: Sequence[Part], own: tuple[NodeShare, ...]

@@ -4,6 +4,7 @@ what is granted, what is not, and that nothing is booked twice.
 
 from __future__ import annotations
 
+import json
 import random
 from collections.abc import Sequence
 from typing import Any
@@ -71,6 +72,19 @@ async def test_busy_and_impossible_are_told_apart_without_the_service() -> None:
     assert (await match(fluxion, jobspec(slot(1, cpu=1_000)), 2)).verdict is BUSY
     assert (await match(fluxion, jobspec(slot(3, cpu=1_000)), 3)).verdict is NEVER
     assert client.calls == before
+
+
+@pytest.mark.parametrize(("wait_s", "verdict"), [(0, GRANTED), (600, BUSY)])
+async def test_what_the_service_has_no_pieces_for_in_one_flavor_may_start_in_the_next(
+    wait_s: int, verdict: MatchVerdict
+) -> None:
+    fluxion, _ = await foreign(node("a", cpu=1_500, labels=("own",)), node("b", cpu=4_000, labels=("spot",)))
+    spec = json.loads(jobspec(slot(1, cpu=1_500)))
+    spec["attributes"]["system"]["flavors"] = [
+        {"name": name, "wait": wait, "labels": [name]} for name, wait in (("own", 0), ("spot", wait_s))
+    ]
+    result = await match(fluxion, json.dumps(spec), waits_since=NOW.now or 0)
+    assert (result.verdict, placed(result)) == (verdict, {"b": 1} if verdict is GRANTED else {})
 
 
 async def test_no_reservation_is_made() -> None:
