@@ -123,7 +123,7 @@ class _Run:
             for _, opening in closed_flavors(workload, at)
         ]
         self._openings.sort(reverse=True)
-        self._open_flavors([workload.id for workload in snapshot.pending])
+        self._open_flavors({workload_id for _, workload_id in self._openings})
         self._starts: dict[WorkloadId, int | None] = {workload.id: None for workload in snapshot.pending}
         self._reasons: dict[WorkloadId, str] = {}
         self._waits: dict[WorkloadId, str] = {}
@@ -152,7 +152,7 @@ class _Run:
             ]
             times += [self._ends[0][0]] if self._ends else []
             times += [edge for edge in self._edges if edge > self._now]
-            times += [at for at, _ in self._openings[-1:]]
+            times += self._next_opening()
             starts = self._next_period()
             times += starts
             if not times or not any(len(backlog) for backlog in self._lines.values()):
@@ -172,6 +172,12 @@ class _Run:
         if self._periods_left == _MOST_PERIODS:
             self._all_begun = self._budgets.all_begun(self._now)
         return [start] if start is not None and (self._periods_left > 0 or start <= self._all_begun) else []
+
+    def _next_opening(self) -> list[int]:
+        """Return when a flavor opens next to work that waits."""
+        while self._openings and self._starts[self._openings[-1][1]] is not None:
+            self._openings.pop()
+        return [at for at, _ in self._openings[-1:]]
 
     def _open_flavors(self, workloads: Iterable[WorkloadId]) -> None:
         """Let work use the flavors for which it has waited for long enough."""

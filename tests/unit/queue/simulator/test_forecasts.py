@@ -23,7 +23,7 @@ from fluxqueue.api.topology import ANYWHERE, DEFAULT_LEVELS, TopologyLevel, Topo
 from fluxqueue.queue.model.jobspecs import PlacementRules, SizedPods, jobspec_of
 from fluxqueue.queue.simulator.added_nodes import with_more_nodes
 from fluxqueue.queue.simulator.cluster_snapshot import ClusterSnapshot, SiteObjects, snapshot_of
-from fluxqueue.queue.simulator.forecasts import forecast, forecast_table, under
+from fluxqueue.queue.simulator.forecasts import _Run, forecast, forecast_table, under
 from fluxqueue.queue.simulator.main import main
 
 NOW = datetime(2026, 11, 21, 12, 0, tzinfo=UTC)
@@ -125,6 +125,25 @@ def test_work_starts_in_a_flavor_when_it_has_waited_for_it(policy: str) -> None:
     queues = [msgspec.convert(make_queue("default", policy=policy), FluxQueue)]
     snapshot = snapshot_of(nodes, (), jobs, SiteObjects(queues), NOW)
     assert waits(snapshot) == {"next-1": 60, "last-2": 540}
+
+
+def test_flavors_that_open_to_work_that_has_started_are_no_events(monkeypatch: pytest.MonkeyPatch) -> None:
+    flavors = (
+        Flavor("own", {"name": "n0"}),
+        *(Flavor(f"f{n}", {"name": "n9"}, 10_000 + n) for n in range(7)),
+    )
+    nodes = [msgspec.convert(make_node("n0", cpu="4").label("name", "n0").build(), Node)]
+    jobs = [a_fluxjob("first-1", 1, 90_000, flavors=flavors), a_fluxjob("last-2", 1, 60)]
+    times, cycle = list[int](), _Run._cycle
+
+    async def counted(self: _Run, *options: Any, **more: Any) -> None:
+        times.append(self._now)
+        await cycle(self, *options, **more)
+
+    monkeypatch.setattr(_Run, "_cycle", counted)
+    queues = [msgspec.convert(make_queue("default", policy="fcfs"), FluxQueue)]
+    assert waits(snapshot_of(nodes, (), jobs, SiteObjects(queues), NOW)) == {"first-1": 0, "last-2": 90_000}
+    assert len(times) == 2
 
 
 def test_the_end_of_work_that_overruns_moves() -> None:
