@@ -42,6 +42,6 @@ class Asked:
         """Return what a refusal of a jobspec depends on, beside the jobspec and the length of its window."""
         request, flavors = self.request, self.jobspec.flavors
         closed = sum(each.opens_at(request.waits_since) > now for each in flavors)
-        since = request.waits_since if closed and request.reserve else 0
+        since = request.waits_since if closed and (request.reserve or request.min_slots) else 0
         options = request.exclude, request.reserve, request.explain, request.min_slots, request.not_before
         return self.matcher.policy.name, *options, closed, since

@@ -84,6 +84,14 @@ def test_a_reservation_in_one_flavor_stays_when_another_label_changes() -> None:
     )
 
 
+def test_work_that_soon_may_use_a_flavor_keeps_no_other_from_a_smaller_start() -> None:
+    made, text = cluster(reserved=2, spot=2), request(2, waits=(("reserved", 0), ("spot", 3_600)))
+    ask(made, request(1, duration=100_000), 1)
+    sizes = {"min_slots": 1, "duration_s": 1_000}
+    assert ask(made, text, 2, waits_since=NOW_S - 3_590, **sizes).verdict is BUSY
+    assert hosts(ask(made, text, 3, waits_since=NOW_S, **sizes)) == ["reserved-1"]
+
+
 def test_a_flavor_without_a_wait_is_open_also_to_work_of_a_clock_that_is_ahead() -> None:
     made = cluster(reserved=1, spot=1)
     assert hosts(since_now(made, request(), 1, passed=-5)) == ["reserved-0"]
