@@ -87,7 +87,7 @@ def test_a_reservation_in_one_flavor_stays_when_another_label_changes() -> None:
 def test_work_that_soon_may_use_a_flavor_keeps_no_other_from_a_smaller_start() -> None:
     made, text = cluster(reserved=2, spot=2), request(2, waits=(("reserved", 0), ("spot", 3_600)))
     ask(made, request(1, duration=100_000), 1)
-    sizes = {"min_slots": 1, "duration_s": 1_000}
+    sizes: dict[str, Any] = {"min_slots": 1, "duration_s": 1_000}
     assert ask(made, text, 2, waits_since=NOW_S - 3_590, **sizes).verdict is BUSY
     assert hosts(ask(made, text, 3, waits_since=NOW_S, **sizes)) == ["reserved-1"]
 
