@@ -2,9 +2,9 @@
 taken.
 
 It is found by the same trials as victims (`fluxqueue.queue.scheduling.preemption_trials`). First all that may
-be preempted is gone, and that does not suffice. Then more is tried to be gone, in the order of preemption,
-whatever the rules say. What is needed of that is told, each with the rule that spares it: a few by name,
-those of other namespaces without it.
+be preempted is gone. If that suffices, it is spared for causes of its own, and nobody else is in the way.
+Else more is tried to be gone, in the order of preemption, whatever the rules say. What is needed of that is
+told, each with the rule that spares it: a few by name, those of other namespaces without it.
 
 Trials cost, so this is done for one workload in a cycle, of those for which victims were searched, and for
 the same one at most every ten seconds. What was told is withdrawn as soon as one that it names frees its
@@ -153,7 +153,8 @@ class WhyNot:
             also = (pairs[each.workload][1] for each in victims)
             return Gone([*(its for _, its in anyway), *also], within_s=within_s)
 
-        needed = await trials.choose(search, attempt, standing, gone)
+        suffice = await trials.nodes(attempt, gone(()), standing)
+        needed = () if suffice else await trials.choose(search, attempt, standing, gone)
         if needed and await trials.in_vain(attempt, gone(needed), standing):
             needed = ()  # it would not start even then
         told = self._told[attempt.workload.id] = _Told(self._ledger.clock(), attempt.key)

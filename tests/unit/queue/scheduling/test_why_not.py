@@ -18,7 +18,8 @@ from fluxqueue.api.fluxqueues import Policy, Preemption, PreemptionRules
 from fluxqueue.queue.model.accounts import account_tree
 from fluxqueue.queue.model.changes import Ending
 from fluxqueue.queue.model.records import Allocation, NewWorkload, Workload
-from fluxqueue.queue.model.victim_views import BudgetShare, VictimView
+from fluxqueue.queue.model.replacement_rules import ReplicaOwner
+from fluxqueue.queue.model.victim_views import BudgetShare, Floor, VictimView
 from fluxqueue.queue.scheduling.policies.disciplines import Discipline
 from fluxqueue.queue.scheduling.possible_victims import OnlyJobs
 from fluxqueue.queue.scheduling.preemption_trials import PreemptionTrials
@@ -279,3 +280,13 @@ async def test_nobody_is_named_where_a_reservation_begins_too_soon_for_victims_t
     bench.reserve("course", start=begins.strftime("%Y-%m-%dT%H:%M:%S"), nodes=["n0", "n1", "n2", "n3"])
     assert await told(bench, URGENT) == ""
     assert bench.row("low").state is State.RUNNING
+
+
+async def test_nobody_is_named_where_what_may_end_only_as_a_whole_is_in_the_way(
+    bench: Bench, clock: Clock
+) -> None:
+    owner = ReplicaOwner("default", "PyTorchJob", "train")
+    bench.shown = Shown(worker=VictimView(floor=Floor(owner, 1, "worker", as_whole=True)))
+    await running(bench, clock, job("worker", 2, "8", "1h"), job("high", 2, "8", "1h", priority=20))
+    assert await told(bench, URGENT) == ""
+    assert bench.row("worker").state is State.RUNNING
