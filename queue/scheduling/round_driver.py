@@ -21,7 +21,7 @@ from fluxqueue.fluxion.messages import CallContext, JobMatchRequest, MatchBatch,
 from fluxqueue.fluxion.rpc.interface import Fluxion
 from fluxqueue.queue.model.flavors import waits_since_s
 from fluxqueue.queue.model.moldable import min_pods_in
-from fluxqueue.queue.model.records import GUARANTEED_FIRST, FluxionJobId, Workload, WorkloadId
+from fluxqueue.queue.model.records import GUARANTEED_FIRST, UNUSED_LAST, FluxionJobId, Workload, WorkloadId
 from fluxqueue.queue.scheduling.match_rules import MatchRules, NoMatchRules
 from fluxqueue.queue.scheduling.matcher_calls import in_one_call, match_together
 from fluxqueue.queue.scheduling.policies.namespace_turns import NamespaceTurns
@@ -385,6 +385,8 @@ def _displacement_cause(
                     f"its nodes went to {workload.ref}, which is within what is guaranteed to its account "
                     f"{workload.account!r}"
                 )
+            if reservation.priority < UNUSED_LAST // 2:
+                return f"its nodes went to {workload.ref}: what was idle when it was preempted waits last"
             return (
                 f"its nodes went to {workload.ref} of priority {workload.weighed_priority} "
                 f"in the queue {workload.queue!r}: its own is {reservation.priority}"

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Coroutine, Mapping, Sequence
+from dataclasses import replace
 from decimal import Decimal
 from typing import Any
 
@@ -18,7 +19,7 @@ from fluxqueue.api.fluxqueues import Policy
 from fluxqueue.fluxion.messages import CallContext, GraphNodeSpec, MatchResult, Pool
 from fluxqueue.fluxion.rpc.inprocess import LocalFluxion
 from fluxqueue.queue.model.jobspecs import SizedPods, jobspec_of
-from fluxqueue.queue.model.records import FluxionJobId, Workload, WorkloadId
+from fluxqueue.queue.model.records import UNUSED_LAST, FluxionJobId, Workload, WorkloadId
 from fluxqueue.queue.scheduling.policies.backfill_pass import BackfillPass
 from fluxqueue.queue.scheduling.policies.backlog import Backlog
 from fluxqueue.queue.scheduling.policies.disciplines import Discipline
@@ -159,6 +160,17 @@ async def test_work_of_higher_priority_starts_on_idle_nodes_reserved_by_another_
         "all": "its nodes went to Job default/now of priority 1000 in the queue 'urgent': its own is 0",
     }
     assert machine.reserved() == {"all": 24 * 60}, "it is planned again in the same round"
+
+
+async def test_what_was_idle_is_told_that_it_waits_last_and_no_number_of_the_order() -> None:
+    machine = a_machine()
+    was_idle = replace(work("all", 4, priority=10), added_priority=UNUSED_LAST)
+    await machine.round(work("running", 2, 11 * 60), was_idle)
+    assert machine.reserved() == {"all": 11 * 60}
+    causes = await machine.round(urgent("now", 2, 24 * 60))
+    assert causes == {
+        "all": "its nodes went to Job default/now: what was idle when it was preempted waits last",
+    }
 
 
 async def test_a_reservation_of_higher_priority_displaces_an_older_one_of_another_queue() -> None:
