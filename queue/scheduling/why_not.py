@@ -153,8 +153,9 @@ class WhyNot:
             also = (pairs[each.workload][1] for each in victims)
             return Gone([*(its for _, its in anyway), *also], within_s=within_s)
 
-        suffice = await trials.nodes(attempt, gone(()), standing)
-        needed = () if suffice else await trials.choose(search, attempt, standing, gone)
+        needed = await trials.choose(search, attempt, standing, gone)
+        if len(needed) == 1 and await trials.nodes(attempt, gone(()), standing):
+            needed = ()  # nor is this one needed
         if needed and await trials.in_vain(attempt, gone(needed), standing):
             needed = ()  # it would not start even then
         told = self._told[attempt.workload.id] = _Told(self._ledger.clock(), attempt.key)

@@ -22,6 +22,7 @@ from fluxqueue.queue.model.victim_views import NO_VICTIM, BudgetShare, Return, V
 from fluxqueue.queue.scheduling.policies.disciplines import Discipline
 from fluxqueue.queue.scheduling.possible_victims import OnlyJobs
 from fluxqueue.queue.scheduling.preemption_trials import Attempt, Gone, PreemptionTrials
+from fluxqueue.queue.scheduling.why_not import WhyNot
 
 
 class Clock:
@@ -333,12 +334,14 @@ async def test_what_was_tried_in_vain_is_not_tried_again_until_something_is_free
     nodes = PreemptionTrials.nodes
 
     async def count(self: PreemptionTrials, attempt: Attempt, victims: Gone, *more: Any) -> frozenset[str]:
-        # else it is asked why nothing is preempted
-        if {each.workload for each in victims.allocations} <= attempt.candidates:
-            tried.append(attempt.workload.uid)
+        tried.append(attempt.workload.uid)
         return await nodes(self, attempt, victims, *more)
 
+    async def find_nothing(*_: Any) -> None:
+        """Do not ask why nothing is preempted."""
+
     monkeypatch.setattr(PreemptionTrials, "nodes", count)
+    monkeypatch.setattr(WhyNot, "find", find_nothing)
     await bench.submit(
         *(job(f"wide{number}", 2 + number % 3, "8", f"{number + 1}h", priority=10) for number in range(10))
     )
