@@ -25,6 +25,8 @@ __all__ = ["METRICS_GROUP", "PodUse", "metrics_requests", "read_use", "unmeasure
 METRICS_GROUP = "/apis/metrics.k8s.io"
 _ONE_BY_ONE = 4
 _FORBIDDEN = 403
+_MOST = 2.0**60
+"""Cores, or bytes, of one pod; more was not measured."""
 _NOT_SERVED = "this cluster serves no metrics (metrics.k8s.io): an administrator installs metrics-server"
 _NOT_YET = "nothing is measured yet: the figures come about a minute after a pod starts"
 
@@ -113,8 +115,10 @@ def use_in(answers: Iterable[bytes], pods: Iterable[Pod]) -> PodUse | None:
     for each in _measured(answers):
         name = each.metadata.name
         if name in wanted:
-            with contextlib.suppress(InvalidQuantity):
-                cores[name], memory[name] = each.amount("cpu"), each.amount("memory")
+            with contextlib.suppress(InvalidQuantity, OverflowError):
+                used = each.amount("cpu"), each.amount("memory")
+                if max(used) <= _MOST:
+                    cores[name], memory[name] = used
     return PodUse(len(memory), sum(cores.values()), sum(memory.values())) if memory else None
 
 
@@ -149,10 +153,10 @@ def _is_served(client: ApiClient) -> bool:
 
 def _measured(answers: Iterable[bytes]) -> Iterator[_PodMetrics]:
     for answer in answers:
-        with contextlib.suppress(msgspec.DecodeError):
+        with contextlib.suppress(msgspec.DecodeError, RecursionError):
             items = msgspec.json.decode(answer, type=_List).items
             for raw in (answer,) if items is None else items:
-                with contextlib.suppress(msgspec.DecodeError):
+                with contextlib.suppress(msgspec.DecodeError, RecursionError):
                     yield msgspec.json.decode(raw, type=_PodMetrics)
 
 

@@ -4,7 +4,7 @@ from support.plugin_server import PluginServer
 
 from fluxqueue.api.pods import Pod
 from fluxqueue.cli.api_client import ApiRefused, ObjectNotFound
-from fluxqueue.cli.pod_metrics import PodUse, read_use
+from fluxqueue.cli.pod_metrics import PodUse, read_use, use_in
 
 METRICS = "/apis/metrics.k8s.io/v1beta1/namespaces/default/pods"
 UID = {"batch.kubernetes.io/controller-uid": "u1"}
@@ -89,3 +89,17 @@ def test_without_a_running_pod_nothing_is_asked() -> None:
     server = PluginServer()
     assert read_use(server.client, "default", [pod("a", "Pending")]).unknown == "none of its pods runs"
     assert server.asked == []
+
+
+@pytest.mark.parametrize(
+    "amount", ['"1E"', "1e400", "1e308", f'"{"9" * 400}"', '"9999999999999E"', '"NaN"', '"-1"']
+)
+def test_impossible_figures_are_no_measurement(amount: str) -> None:
+    answer = f'{{"metadata":{{"name":"a"}},"containers":[{{"usage":{{"cpu":{amount},"memory":{amount}}}}}]}}'
+    found = use_in([answer.encode()], [pod("a")])
+    assert found is None or max(found.cores, found.memory) <= 2**60
+
+
+@pytest.mark.parametrize("around", ['{"other":%s}', '{"items":%s}', '{"items":[{"other":%s}]}'])
+def test_an_answer_that_is_nested_too_deeply_measures_nothing(around: str) -> None:
+    assert use_in([(around % ("[" * 100_000 + "]" * 100_000)).encode()], [pod("a")]) is None
