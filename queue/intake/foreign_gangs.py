@@ -118,14 +118,15 @@ class ForeignGangs:
         row = self._ledger.group(key)
         if row is not None:
             return row.state is not State.PENDING
-        return any(pod.active and not pod.held for pod in self._caches.pods_of_group(key))
+        return any(not pod.held for pod in self._caches.pods_of_group(key))  # also if they have ended
 
     def _beside(self, label: str, awaited: GroupKey) -> tuple[str, ...]:
         """Return the properties of nodes in the domain in which a unit runs that started before."""
         row = self._ledger.group(awaited)
         allocation = self._ledger.allocation(row.id) if row is not None else None
         nodes = [slot.node for slot in allocation.open_slots] if allocation is not None else []
-        nodes += [pod.spec.node_name for pod in self._caches.pods_of_group(awaited) if pod.spec.node_name]
+        pods = [pod for pod in self._caches.pods_of_group(awaited) if pod.active]
+        nodes += [pod.spec.node_name for pod in pods if pod.spec.node_name]
         for name in nodes:
             node = self._caches.nodes.get("", name)
             if node is not None and (value := node.metadata.label(label)):

@@ -127,7 +127,7 @@ class GroupReader:
     def size(self, key: GroupKey) -> int:
         """Return how many pods name a group."""
         if key.source == COMPOSITE_POD_GROUPS.name:
-            return len(self._caches.pods_of_group(key))
+            return sum(map(self.size, self._caches.composite_trees.leaves(key)))
         return len(self._caches.pods.by_index(BY_GROUP, key))
 
     async def read_owner(self, key: GroupKey) -> GroupOwner:

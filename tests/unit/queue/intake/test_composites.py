@@ -172,3 +172,30 @@ async def test_a_later_group_is_matched_beside_the_first_ones(
     row = (await bench.read())["PodGroup/b"]
     assert row.reason is Reason.NONE
     assert "z1" in row.jobspec
+
+
+@pytest.mark.parametrize("phase", ["Running", "Succeeded"])
+async def test_a_later_group_starts_after_the_first_ones_also_if_they_have_ended(
+    bench: CompositeBench, phase: str
+) -> None:
+    bench.composite("top", gang=1)
+    for name in "ab":
+        bench.group(name, gang=1, **IN_TOP)
+        bench.pods(name, 1)
+    pod = bench.caches.pods.get("default", "a-0")
+    assert pod is not None
+    spec = msgspec.structs.replace(pod.spec, scheduling_gates=None, node_name="n1")
+    status = msgspec.structs.replace(pod.status, phase=phase)
+    metadata = msgspec.structs.replace(pod.metadata, resource_version="2")
+    bench.caches.pods.apply(msgspec.structs.replace(pod, metadata=metadata, spec=spec, status=status))
+    assert (await bench.read())["PodGroup/b"].reason is Reason.NONE
+
+
+async def test_a_tree_rests_by_the_number_of_its_pods(bench: CompositeBench) -> None:
+    bench.composite("top", gang=2)
+    for name in "ab":
+        bench.group(name, gang=1, **IN_TOP)
+        bench.pods(name, 3)
+    reader = bench.intake._groups
+    key = GroupKey("default", "top", "CompositePodGroup", "kubernetes-composite")
+    assert reader.size(key) == 6
