@@ -14,6 +14,7 @@ from dataclasses import replace
 from typing import Any
 
 from fluxqueue.api.pods import Pod
+from fluxqueue.kube.object_cache import Change
 from fluxqueue.queue.cluster.gang_objects import GangObjects, Lookup, Readable
 from fluxqueue.queue.model.groups import GroupKey
 from fluxqueue.queue.model.sources.composite_groups import (
@@ -50,6 +51,8 @@ class CompositeTrees:
         self._surveys: dict[str, dict[NodeKey, Survey]] = {}
         self._tops: dict[str, dict[NodeKey, NodeKey]] = {}
         objects.add_handler(self._forget)
+        for cache in self._caches.values():
+            cache.add_handler(self._tell_trees)
         self.holder_of: Callable[[Pod], GroupKey | None] = lambda _pod: None
         self.held_by: Callable[[GroupKey], Iterable[str]] = lambda _key: ()
 
@@ -97,14 +100,14 @@ class CompositeTrees:
         return GroupKey(namespace, name, kind, _SOURCES[kind].name)
 
     def related(self, source: str, namespace: str, name: str) -> list[GroupKey]:
-        """Return all that a change of a group may concern: its tree, with the workloads of former trees."""
-        kind = next((each.kind for each in _SOURCES.values() if each.name == source), "")
-        if not (kind and name):
+        """Return all that a change of a composite may concern: of a root its tree, with the workloads of
+        former trees. A change of any other group of a tree is one of its root too.
+        """
+        if source != COMPOSITE_POD_GROUPS.name or not name:
             return []
-        if kind == NATIVE_POD_GROUPS.kind and not self._has_parent(namespace, (kind, name)):
-            return []
-        top = self._top(namespace, (kind, name))
-        keys = [self.key_of(namespace, (kind, name)), *self._below(namespace, top)]
+        node = (COMPOSITE_POD_GROUPS.kind, name)
+        is_root = self._top(namespace, node) == node
+        keys = self._below(namespace, node) if is_root else [self.key_of(namespace, node)]
         return [*dict.fromkeys([*keys, *map(self._unit_key, keys)])]
 
     def _unit_key(self, key: GroupKey) -> GroupKey:
@@ -174,6 +177,18 @@ class CompositeTrees:
             return
         for known in (self._surveys, self._tops):
             known.pop(namespace, None) if namespace else known.clear()
+
+    def _tell_trees(self, change: Change[Any]) -> None:
+        """Have the trees read again that a group was, or is now, a part of. Each is told by its root, so that
+        many changes of one tree are read together.
+        """
+        old, new = change.old, change.new
+        if old is not None and new is not None and old.spec == new.spec:
+            return
+        namespace = change.obj.metadata.namespace
+        parents = {parent_of_group(each) for each in (old, new) if each is not None} - {""}
+        for kind, name in {self._top(namespace, (COMPOSITE_POD_GROUPS.kind, parent)) for parent in parents}:
+            self._objects.notify(_SOURCES[kind].name, namespace, name)
 
 
 def _parent_of(group: Any) -> Iterable[tuple[str, str]]:

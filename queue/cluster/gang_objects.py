@@ -172,6 +172,11 @@ class GangObjects:
         """
         self._handlers.append(handler)
 
+    def notify(self, source: str, namespace: str, name: str) -> None:
+        """Have the gangs read again that depend on an object; parameters as in `add_handler`."""
+        for handler in self._handlers:
+            handler(source, namespace, name)
+
     def cache(self, source: str) -> ObjectCache[Any]:
         """Return the cache of a source's objects; raises KeyError for a source without any."""
         return self._followed[source].cache
@@ -265,19 +270,15 @@ class GangObjects:
         """Note what is known of a resource, and have all its gangs read again if that is new."""
         if followed.readable is not readable:
             followed.readable = readable
-            self._notify(name, "", "")
+            self.notify(name, "", "")
 
     def _notifier(self, name: str) -> Callable[[Change[Any]], None]:
         def changed(change: Change[Any]) -> None:
             old, new = change.old, change.new
             if old is None or new is None or _content(old) != _content(new):
-                self._notify(name, change.obj.metadata.namespace, change.obj.metadata.name)
+                self.notify(name, change.obj.metadata.namespace, change.obj.metadata.name)
 
         return changed
-
-    def _notify(self, source: str, namespace: str, name: str) -> None:
-        for handler in self._handlers:
-            handler(source, namespace, name)
 
 
 def _kind(resource: Resource, version: str) -> Kind[Any]:

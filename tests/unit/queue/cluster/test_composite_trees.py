@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -91,3 +92,41 @@ async def test_a_change_concerns_the_whole_tree(bench: CompositeBench) -> None:
     assert set(related) == {tree("top"), tree("inner"), plain("a")}
     for source in (NATIVE_POD_GROUPS.name, "mpijob"):
         assert bench.caches.composite_trees.related(source, "default", "other") == []
+
+
+async def test_a_tree_is_told_of_groups_that_come_and_go_by_its_root(bench: CompositeBench) -> None:
+    told: list[tuple[str, str, str]] = []
+    bench.caches.gang_objects.add_handler(lambda *change: told.append(change))
+    bench.composite("top", gang=1)
+    bench.composite("inner", gang=1, **below("top"))
+    changes: list[Callable[[], None]] = [
+        lambda: bench.group("a", gang=1, **below("inner")),
+        lambda: bench.remove(NATIVE_POD_GROUPS, "a"),
+        lambda: bench.remove(COMPOSITE_POD_GROUPS, "inner"),
+    ]
+    for change in changes:
+        told.clear()
+        change()
+        assert (COMPOSITE_POD_GROUPS.name, "default", "top") in told
+    told.clear()
+    bench.group("alone", gang=1)
+    assert told == [(NATIVE_POD_GROUPS.name, "default", "alone")]
+
+
+@pytest.mark.parametrize("kind", ["group", "composite"])
+async def test_groups_that_are_added_to_a_wide_tree_have_it_read_together(
+    bench: CompositeBench, monkeypatch: pytest.MonkeyPatch, kind: str
+) -> None:
+    read: list[list[GroupKey]] = []
+    trees = bench.caches.composite_trees
+    related = trees.related
+
+    def counted(*change: str) -> list[GroupKey]:
+        read.append(related(*change))
+        return read[-1]
+
+    monkeypatch.setattr(trees, "related", counted)
+    bench.composite("top", gang=1)
+    for number in range(400):
+        getattr(bench, kind)(f"g{number}", gang=1, **below("top"))
+    assert sum(map(len, read)) < 20_000, "not the square of their number"
