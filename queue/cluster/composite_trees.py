@@ -110,6 +110,13 @@ class CompositeTrees:
         keys = self._below(namespace, node) if is_root else [self.key_of(namespace, node)]
         return [*dict.fromkeys([*keys, *map(self._unit_key, keys)])]
 
+    def pod_released(self, key: GroupKey) -> None:
+        """Have the tree of a group, one of whose pods was released, read again if some of it starts after."""
+        if key.source in [source.name for source in _SOURCES.values()]:
+            kind, name = top = self._top(key.namespace, (key.kind, key.name))
+            if kind == COMPOSITE_POD_GROUPS.kind and len(self._survey(key.namespace, top).units) > 1:
+                self._objects.notify(_SOURCES[kind].name, key.namespace, name)
+
     def _unit_key(self, key: GroupKey) -> GroupKey:
         node = (key.kind, key.name)
         if not self._has_parent(key.namespace, node):

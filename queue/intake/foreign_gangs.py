@@ -28,8 +28,9 @@ from fluxqueue.queue.store.ledger import Ledger
 
 __all__ = ["ForeignGangs"]
 
-_LOOKS_AGAIN_S = 2.0
-"""After so many seconds it is looked whether the groups have started that come before."""
+_LOOKS_AGAIN_S = 2.0, 60.0
+"""After a tenth of the time that a group has waited, within these bounds, it is looked whether the groups
+have started that come before: of what is released, its tree is told at once."""
 
 
 class ForeignGangs:
@@ -65,7 +66,7 @@ class ForeignGangs:
                 waiting, lookup, where, f"{source.resource.kind} {key.namespace}/{name}", source.resource.name
             )
         unit = self._caches.composite_trees.unit(key) if _is_native(key) else None
-        if unit is not None and (held := self._held(unit, key, waiting, where)) is not None:
+        if unit is not None and (held := self._held(unit, key, waiting, where, row)) is not None:
             return held
         own = {pod.metadata.uid for pod in waiting}
         others = [pod for pod in self._caches.pods_of_group(key) if pod.metadata.uid not in own]
@@ -82,7 +83,9 @@ class ForeignGangs:
             return found
         return replace(found, beside=self._beside(unit.domain, self._key(key, unit.awaits)))
 
-    def _held(self, unit: Unit, key: GroupKey, waiting: Sequence[Pod], where: str) -> GatheredGroup | None:
+    def _held(
+        self, unit: Unit, key: GroupKey, waiting: Sequence[Pod], where: str, row: Workload | None
+    ) -> GatheredGroup | None:
         """Return a unit of a tree of PodGroups that cannot start because of the tree;
         None if it is a matter of its pods only.
         """
@@ -100,7 +103,9 @@ class ForeignGangs:
             return GatheredGroup(members, (), len(members), Reason.INVALID_REQUEST, message)
         if not awaited:
             return None
-        again_s = _LOOKS_AGAIN_S if unit.awaits is not None else 0
+        waited_s = (self._ledger.clock() - row.submitted_at).total_seconds() if row is not None else 0.0
+        least_s, most_s = _LOOKS_AGAIN_S
+        again_s = min(max(waited_s / 10, least_s), most_s) if unit.awaits is not None else 0
         return GatheredGroup(
             members,
             (),

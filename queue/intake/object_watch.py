@@ -149,6 +149,8 @@ class ObjectWatch:
             self._enqueue(former)
         if key is not None and self._concerns_group(change, key):
             self._enqueue(key)
+        if key is not None and change.old is not None and change.old.held and not pod.held:
+            self._caches.composite_trees.pod_released(key)
         if self._is_read_with_group(pod):
             return
         if job_uid is None:

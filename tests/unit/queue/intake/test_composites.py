@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from datetime import timedelta
 from typing import Any
 
 import msgspec
@@ -189,6 +191,36 @@ async def test_a_later_group_starts_after_the_first_ones_also_if_they_have_ended
     metadata = msgspec.structs.replace(pod.metadata, resource_version="2")
     bench.caches.pods.apply(msgspec.structs.replace(pod, metadata=metadata, spec=spec, status=status))
     assert (await bench.read())["PodGroup/b"].reason is Reason.NONE
+
+
+async def test_later_groups_are_read_when_the_first_ones_are_released(bench: CompositeBench) -> None:
+    told: list[tuple[str, str, str]] = []
+    bench.composite("top", gang=1)
+    for name in "ab":
+        bench.group(name, gang=1, **IN_TOP)
+        bench.pods(name, 1)
+    bench.caches.gang_objects.add_handler(lambda *change: told.append(change))
+    pod = bench.caches.pods.get("default", "a-0")
+    assert pod is not None
+    spec = msgspec.structs.replace(pod.spec, scheduling_gates=None)
+    metadata = msgspec.structs.replace(pod.metadata, resource_version="2")
+    bench.caches.pods.apply(msgspec.structs.replace(pod, metadata=metadata, spec=spec))
+    assert told == [(COMPOSITE_POD_GROUPS.name, "default", "top")]
+
+
+async def test_a_later_group_looks_ever_less_often(bench: CompositeBench) -> None:
+    bench.composite("top", gang=1)
+    for name in "ab":
+        bench.group(name, gang=1, **IN_TOP)
+        bench.pods(name, 1)
+    row, key = (await bench.read())["PodGroup/b"], GroupKey("default", "b", "PodGroup", "kubernetes")
+    looks = []
+    for waited_s in (0, 100, 10_000):
+        since = bench.ledger.clock() - timedelta(seconds=waited_s)
+        found = bench.intake._groups.gather(key, replace(row, submitted_at=since))
+        assert found is not None
+        looks.append(round(found.again_s))
+    assert looks == [2, 10, 60]
 
 
 async def test_a_tree_rests_by_the_number_of_its_pods(bench: CompositeBench) -> None:
