@@ -38,10 +38,11 @@ _OWNERS = {
     "statefulset": "statefulsets",
     "sts": "statefulsets",
 }
-_SHOWN_WITHIN = timedelta(minutes=1)
+_SHOWN_WITHIN = timedelta(minutes=2)
 """How long a new object of a managed namespace may be without its FluxJob,
 with a margin for clocks that differ."""
-_WAIT_S = 25.0
+_WAIT_S = 65.0
+"""In a burst, started work has its FluxJob a minute after its submission."""
 _POLL_S = 0.5
 
 
@@ -115,8 +116,8 @@ def fluxjobs_of(client: ApiClient, namespace: str, name: str) -> list[FluxJob]:
 
     Notes
     -----
-    A FluxJob is created seconds after its object. So the lookup is repeated for a new object, for at most
-    `_WAIT_S`.
+    A FluxJob is created seconds after its object, in a burst up to a minute. So the lookup is repeated for a
+    new object, for at most `_WAIT_S`.
     """
     deadline = time.monotonic() + _WAIT_S
     while True:
@@ -303,8 +304,8 @@ def _age(meta: ObjectMeta) -> timedelta:
 
 def _not_shown_yet(what: str) -> ClusterError:
     return _NotShownYet(
-        f"error: {what} has no FluxJob yet: fluxqueue creates it within seconds. Repeat the command; if it "
-        "still has none, `kubectl fluxqueue doctor` says what is wrong"
+        f"error: {what} has no FluxJob yet: fluxqueue creates it within seconds, in a burst within a "
+        "minute. Repeat the command; if it still has none, `kubectl fluxqueue doctor` says what is wrong"
     )
 
 

@@ -24,7 +24,8 @@ from fluxqueue.kube.kinds import FLUXJOBS, JOBS
 
 __all__ = ["AsyncWorkload"]
 
-_SHOWN_WITHIN_S = 30.0
+_SHOWN_WITHIN_S = 70.0
+"""In a burst, started work has its FluxJob a minute after its submission."""
 _MANAGER = "fluxqueue-client"
 
 
@@ -233,7 +234,7 @@ class AsyncWorkload:
         return Waiting(self._connection.api, await self._connection.watch(self.namespace), self.handle)
 
     async def _fluxjob(self) -> FluxJob:
-        """Return its FluxJob, which is created seconds after its object."""
+        """Return its FluxJob, which is created seconds after its object, in a burst up to a minute."""
         return await (await self._waiting()).fluxjob(_SHOWN_WITHIN_S)
 
     async def _edit(self, change: FluxJobEdit) -> None:

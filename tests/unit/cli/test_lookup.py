@@ -16,6 +16,8 @@ from fluxqueue.api.pods import Pod
 from fluxqueue.cli import lookup
 from fluxqueue.cli.api_client import ApiClient, ClusterError, ObjectNotFound
 from fluxqueue.cli.lookup import fluxjobs_of, is_of_gang, of_owner
+from fluxqueue.client import async_workloads
+from fluxqueue.queue.status import fluxjob_pace
 
 
 def fluxjob(kind: str, name: str, uid: str, *owners: str) -> FluxJob:
@@ -95,6 +97,12 @@ class OneJob:
             "job/lammps has no FluxJob yet: .* Repeat the command",
             id="new",
         ),
+        pytest.param(
+            timedelta(seconds=70),
+            {names.SEEN_LABEL: "yes"},
+            "job/lammps has no FluxJob yet: ",
+            id="in a burst",
+        ),
         pytest.param(timedelta(hours=1), {names.SEEN_LABEL: "yes"}, "no FluxJob belongs to it", id="old"),
         pytest.param(timedelta(seconds=1), {}, "no FluxJob belongs to it", id="outside the queue"),
     ],
@@ -105,6 +113,11 @@ def test_a_new_object_is_told_from_one_outside_the_queue(
     monkeypatch.setattr(lookup, "_WAIT_S", 0.0)
     with pytest.raises(ClusterError, match=sentence):
         fluxjobs_of(cast("ApiClient", OneJob(age, labels)), "default", "job/lammps")
+
+
+def test_commands_and_the_client_wait_longer_than_a_burst_keeps_fluxjobs_back() -> None:
+    assert min(lookup._WAIT_S, async_workloads._SHOWN_WITHIN_S) > fluxjob_pace._STARTED_BUSY_S
+    assert lookup._SHOWN_WITHIN.total_seconds() > lookup._WAIT_S
 
 
 def test_the_fluxjob_of_a_new_object_is_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
