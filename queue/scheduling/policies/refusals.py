@@ -170,7 +170,7 @@ class Refusals:
         """Close the rows that former refusals close. Of requests that cannot be compared there may be as many
         refusals as rows, so those that hold for one kind alone are applied together.
         """
-        if not bounds:
+        if not bounds or not self._kinds.families.size:
             return
         families, counts, durations, priorities = bounds.columns
         levels, level_of = np.unique(priorities, return_inverse=True)
