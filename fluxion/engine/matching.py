@@ -302,7 +302,7 @@ class JobMatching:
         end = self._state.end_of(start, asked.duration_s)
         answer = self._book(verdict, jobid, start, end, later.placement, asked.with_allocation)
         job = self._state.jobs[answer.jobid]
-        job.jobspec, job.policy = _in_flavor_of(asked.jobspec, job), asked.request.policy
+        job.jobspec, job.policy = asked.jobspec.in_flavor_of(_nodes_of(job)), asked.request.policy
         self._record_shortfall(job, asked.request, later)
         return answer
 
@@ -440,7 +440,7 @@ class JobMatching:
         if placement is not None:
             answer = self._book(MatchVerdict.RESERVED, jobid, start, end, placement, with_allocation=False)
             job = state.jobs[answer.jobid]
-            job.jobspec, job.policy = _in_flavor_of(jobspec, job), policy
+            job.jobspec, job.policy = jobspec.in_flavor_of(_nodes_of(job)), policy
             return answer
         if matcher.on_empty(jobspec, restriction) is None:
             reason, shortages = self._why_never(matcher, jobspec, restriction)
@@ -501,16 +501,3 @@ class JobMatching:
 
 def _nodes_of(job: GraphJob) -> frozenset[Vertex]:
     return frozenset(vertex for vertex in job.placement.vertices if vertex.type in CONSTRAINED_TYPES)
-
-
-def _in_flavor_of(jobspec: Jobspec, job: GraphJob) -> Jobspec:
-    """Return a request on the nodes of the flavor that a reservation of it is in; itself if it has none."""
-    nodes = _nodes_of(job)
-    return next(
-        (
-            each
-            for each in jobspec.of_flavors
-            if each.constraint is not None and all(map(each.constraint.accepts, nodes))
-        ),
-        jobspec,
-    )

@@ -20,7 +20,7 @@ from fluxqueue.fluxion.match.state import GraphState
 from fluxqueue.fluxion.match.windows import Window
 from fluxqueue.fluxion.messages import JobMatchRequest, NodeShare
 
-__all__ = ["accepting_nodes", "in_flavor_of", "never_fits", "problem_of", "shares_of", "slots_on"]
+__all__ = ["accepting_nodes", "never_fits", "problem_of", "shares_of", "slots_on"]
 
 Taken = Mapping[str, Mapping[str, int]]
 """Node -> foreign type -> number of vertices."""
@@ -37,19 +37,6 @@ def accepting_nodes(
     window = _window(state, jobspec, request)
     return frozenset(
         node.name for node in state.graph.nodes if _has(free_amounts(node, window), part.amounts)
-    )
-
-
-def in_flavor_of(state: GraphState, jobspec: Jobspec, shares: Sequence[NodeShare]) -> Jobspec:
-    """Return a request on the nodes of the flavor that our own placement is in; itself if it has none."""
-    nodes = [state.graph.by_name[share.node] for share in shares]
-    return next(
-        (
-            each
-            for each in jobspec.of_flavors
-            if each.constraint is not None and all(map(each.constraint.accepts, nodes))
-        ),
-        jobspec,
     )
 
 

@@ -29,7 +29,6 @@ from fluxqueue.fluxion.engine.engine import Engine
 from fluxqueue.fluxion.foreign.answers import InvalidAnswer
 from fluxqueue.fluxion.foreign.bookings import (
     accepting_nodes,
-    in_flavor_of,
     never_fits,
     problem_of,
     shares_of,
@@ -159,7 +158,8 @@ class ForeignFluxion(Fluxion):
         self.engine.cancel_many([own.jobid])
         request = replace(request, jobid=own.jobid)
         read = read_jobspec(request.jobspec)
-        jobspec = in_flavor_of(self.engine.state, read, own.shares)
+        by_name = self.engine.state.graph.by_name
+        jobspec = read.in_flavor_of([by_name[share.node] for share in own.shares])
         if self._is_silenced(request.jobspec):
             reason = (
                 f"the foreign matcher gave no answer to this request {_MOST_SILENCES} times: "

@@ -13,12 +13,12 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass, replace
 
 from fluxqueue.fluxion.documents import Document, InvalidDocument, read_document
 from fluxqueue.fluxion.graph.constraints import Constraint, InvalidConstraint, read_constraint
-from fluxqueue.fluxion.graph.vertices import NODE
+from fluxqueue.fluxion.graph.vertices import NODE, Vertex
 from fluxqueue.fluxion.match.domains import DomainRule, InvalidDomains, read_domains
 from fluxqueue.fluxion.match.flavors import Flavor, InvalidFlavors, admitting_any, read_flavors
 from fluxqueue.fluxion.match.levels import GROUP, PREFERRED, LevelNeed
@@ -143,6 +143,17 @@ class Jobspec:
     def takes_something(self) -> bool:
         """True if a job would hold anything: what is only shared cannot be booked."""
         return any(level.type == SLOT or level.exclusive for level in self.walk())
+
+    def in_flavor_of(self, nodes: Collection[Vertex]) -> Jobspec:
+        """Return the request on the nodes of the flavor that all these nodes are of; else itself."""
+        return next(
+            (
+                each
+                for each in self.of_flavors
+                if each.constraint is not None and all(map(each.constraint.accepts, nodes))
+            ),
+            self,
+        )
 
     def walk(self) -> Iterator[Resource]:
         """Yield all levels, from the top down."""

@@ -11,7 +11,6 @@ from support.fluxion_builders import ask, engine, jobspec, node, slot
 from fluxqueue.fluxion.engine.engine import Engine
 from fluxqueue.fluxion.foreign.bookings import (
     accepting_nodes,
-    in_flavor_of,
     never_fits,
     problem_of,
     shares_of,
@@ -82,11 +81,12 @@ def test_a_node_that_is_set_aside_before_the_end_is_refused() -> None:
 
 def test_a_request_is_on_the_nodes_of_the_flavor_that_our_own_placement_is_in() -> None:
     made, spec = cluster(), json.loads(ONE)
-    assert in_flavor_of(made.state, plain := read_jobspec(ONE), [NodeShare("a")]) is plain
+    placement = [made.state.graph.by_name["a"]]
+    assert (plain := read_jobspec(ONE)).in_flavor_of(placement) is plain
     spec["attributes"]["system"]["flavors"] = [
         {"name": name, "wait": 0, "labels": [name]} for name in ("slow", "fast")
     ]
-    chosen = in_flavor_of(made.state, read_jobspec(json.dumps(spec)), [NodeShare("a")])
+    chosen = read_jobspec(json.dumps(spec)).in_flavor_of(placement)
     request = JobMatchRequest(ONE)
     assert accepting_nodes(made.state, chosen, request, Part("w", 1, {"cpu": 1_000})) == {"a"}
 
