@@ -167,7 +167,7 @@ class KueueContender:
         return submitted_to_kueue(work, work.queue or self._kueue.queues.name(number))
 
 
-CONTENDERS = ("plain", "fluxqueue", "fluxqueue-own-scheduler", "kueue", "kueue-tuned")
+CONTENDERS = ("plain", "fluxqueue", "fluxqueue-own-scheduler", "kueue", "kueue-1000", "kueue-tuned")
 
 
 def make_contender(name: str, site: Site) -> Contender:
@@ -183,6 +183,9 @@ def make_contender(name: str, site: Site) -> Contender:
             return Fluxqueue(folder, site, "fluxion")
         case "kueue":
             return KueueContender(folder, site, "Kueue", KueueSettings())
+        case "kueue-1000":  # what its next release ships (kubernetes-sigs/kueue#15206)
+            settings = KueueSettings(qps=1_000, burst=1_000)
+            return KueueContender(folder, site, "Kueue, 1,000 requests/s", settings)
         case "kueue-tuned":
             tuned = KueueSettings(qps=2_000, burst=2_000, workers=20, queues=5, log_level="error")
             return KueueContender(folder, site, "Kueue, tuned", tuned)

@@ -51,7 +51,10 @@ def burst(jobs: int, pods: int = 1, cpu: str = "100m") -> Load:
         await stage.times.until_bound(names, pods)
         ends = {name: stage.times.bound[name][pods - 1] for name in names}
         rate = len(names) / (max(ends.values()) - began)
-        return LoadResult(len(names), [ends[name] - created[name] for name in names], {"jobs_per_s": rate})
+        figures = {"jobs_per_s": rate}
+        if pods > 1:
+            figures |= {"pods_per_s": rate * pods, "pods_of_job": float(pods)}
+        return LoadResult(len(names), [ends[name] - created[name] for name in names], figures)
 
     return load
 

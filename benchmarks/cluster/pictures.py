@@ -15,7 +15,7 @@ __all__ = ["bars", "pictures", "stacks_of_bars", "waits"]
 _COLOURS = ("#1b6ca8", "#d1495b", "#3a7d44", "#8d6a9f", "#c77d0a", "#5c8a8a", "#7a7a7a", "#b08968", "#4a4e69")
 _WIDTH, _HEIGHT = 720, 280
 _LEFT, _RIGHT, _TOP, _BOTTOM = 56, 170, 34, 34
-_BURSTS = ("burst-300", "burst-600", "burst-2000", "gangs-100x8")
+_BURSTS = ("burst-300", "burst-600", "burst-2000", "burst-10000", "gangs-100x8")
 _CPU = ("burst-600", "steady-10")
 
 Series = Mapping[str, Mapping[str, float]]

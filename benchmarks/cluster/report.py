@@ -23,7 +23,11 @@ _TITLES = {
     "burst-300": "A burst of 300 Jobs",
     "burst-600": "A burst of 600 Jobs",
     "burst-2000": "A burst of 2,000 Jobs",
+    "burst-10000": "A burst of 10,000 Jobs",
     "gangs-100x8": "100 Indexed Jobs of 8 pods",
+    "gangs-20x100": "20 Indexed Jobs of 100 pods",
+    "gangs-2x2000": "2 Indexed Jobs of 2,000 pods",
+    "gangs-1x10000": "An Indexed Job of 10,000 pods",
     "steady-10": "10 Jobs a second for 3 minutes",
     "steady-20": "20 Jobs a second for 3 minutes",
     "backlog-10000": (
@@ -39,6 +43,7 @@ _TITLES = {
 }
 _LABELS = {
     "jobs_per_s": "Jobs/s, create to bound",
+    "pods_per_s": "pods/s, create to bound",
     "wait_p50_s": "wait p50, s",
     "wait_p99_s": "wait p99, s",
     "makespan_s": "all ended after, s",
@@ -55,10 +60,12 @@ _LABELS = {
     "settled_s": "writing ended after the last creation, s",
     "writes": "objects written per Job",
     "events": "Events written per Job",
+    "pod_cpu_ms": "CPU per pod, ms",
+    "pod_server_cpu_ms": "CPU per pod of the API server, ms",
     "cpu_ms": "CPU per Job, ms",
     "cpu_percent": "CPU, % of a core",
 }
-_LAST = ("writes", "events", "cpu_ms", "cpu_percent")
+_LAST = ("writes", "events", "pod_cpu_ms", "pod_server_cpu_ms", "cpu_ms", "cpu_percent")
 _CYCLES = (
     ("cycle at 100,000 pending, EASY: full, s", "0.85-0.88"),
     ("- after one end, ms", "84-89"),
@@ -87,12 +94,19 @@ _ROWS = (
     _Row("burst-600", "cpu_ms added", "- of that, what is added to Kubernetes", in_readme=False),
     _Row("burst-600", "writes", "- objects written per Job"),
     _Row("burst-2000", "jobs_per_s", "burst of 2,000 Jobs: Jobs/s", in_readme=False),
+    _Row("burst-10000", "jobs_per_s", "burst of 10,000 Jobs: Jobs/s", in_readme=False),
     _Row("steady-10", "wait_p50_s", "10 Jobs/s for 3 minutes: wait p50, s"),
     _Row("steady-10", "wait_p99_s", "- wait p99, s"),
     _Row("steady-10", "cpu_ms", "- CPU per Job, ms", in_readme=False),
     _Row("gangs-100x8", "jobs_per_s", "100 Indexed Jobs of 8 pods: Jobs/s"),
     _Row("gangs-100x8", "wait_p50_s", "- wait p50, s", in_readme=False),
     _Row("gangs-100x8", "cpu_ms", "- CPU per Job, ms", in_readme=False),
+    _Row("gangs-20x100", "pods_per_s", "20 Indexed Jobs of 100 pods: pods/s", in_readme=False),
+    _Row("gangs-20x100", "pod_cpu_ms", "- CPU per pod, ms", in_readme=False),
+    _Row("gangs-2x2000", "pods_per_s", "2 Indexed Jobs of 2,000 pods: pods/s", in_readme=False),
+    _Row("gangs-2x2000", "pod_cpu_ms", "- CPU per pod, ms", in_readme=False),
+    _Row("gangs-1x10000", "pods_per_s", "an Indexed Job of 10,000 pods: pods/s", in_readme=False),
+    _Row("gangs-1x10000", "pod_cpu_ms", "- CPU per pod, ms", in_readme=False),
     _Row("backlog-10000", "wait_p50_s", "10,000 pending: node free to next pod bound, s"),
     _Row("baseline-3000", "makespan_s", "Kueue's baseline scenario, 3,000 Jobs: all ended after, s"),
     _Row("clogging", "finished", "clogging, 100 Jobs: finished"),

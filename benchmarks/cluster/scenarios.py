@@ -20,6 +20,9 @@ __all__ = ["SCENARIOS", "Outcome", "Scenario", "quantiles", "run_on", "run_scena
 
 
 _SITE = Site()
+_LARGE = Site(nodes=50, node_cpu=32, node_memory_gib=64)
+"""Room for 12,500 pods of the loads."""
+_KUEUES = ("kueue", "kueue-1000", "kueue-tuned")
 
 
 @dataclass(frozen=True)
@@ -54,7 +57,11 @@ SCENARIOS: Mapping[str, Scenario] = {
     "burst-300": Scenario(burst(300)),
     "burst-600": Scenario(burst(600)),
     "burst-2000": Scenario(burst(2_000)),
+    "burst-10000": Scenario(burst(10_000), _LARGE, rounds=2, without=_KUEUES),
     "gangs-100x8": Scenario(burst(100, pods=8)),
+    "gangs-20x100": Scenario(burst(20, pods=100), _LARGE, without=_KUEUES),
+    "gangs-2x2000": Scenario(burst(2, pods=2_000), _LARGE, rounds=2, without=_KUEUES),
+    "gangs-1x10000": Scenario(burst(1, pods=10_000), _LARGE, rounds=2, without=_KUEUES),
     "steady-10": Scenario(steady(10, 180), without=("kueue-tuned",)),
     "steady-20": Scenario(steady(20, 180), without=("kueue-tuned",)),
     "backlog-10000": Scenario(backlog(10_000, 10), rounds=2, without=("plain", "kueue")),
@@ -65,7 +72,7 @@ SCENARIOS: Mapping[str, Scenario] = {
     "check-burst": Scenario(burst(120)),
     "check-singles": Scenario(singles(40)),
 }
-"""All bursts and steady loads fit the cluster of 32 nodes with 8 cpu at once.
+"""All bursts and steady loads fit their cluster at once.
 Those of `make bench-check` come last."""
 
 

@@ -14,7 +14,7 @@ from cluster.scenarios import SCENARIOS
 __all__ = ["FLUXQUEUE", "KUEUES", "PLAIN", "Figure", "Summary", "figures_of"]
 
 PLAIN, FLUXQUEUE = "plain", "fluxqueue"
-KUEUES = ("Kueue", "Kueue, tuned")
+KUEUES = ("Kueue", "Kueue, 1,000 requests/s", "Kueue, tuned")
 _NOT_COUNTED = frozenset({"kwok"})
 """It stands for all kubelets, which run on other machines."""
 
@@ -33,6 +33,7 @@ def figures_of(outcome: Mapping[str, Any]) -> dict[str, float]:
     Jobs.
     """
     figures = dict(outcome["figures"])
+    pods = figures.pop("pods_of_job", None)
     if waits := outcome["wait_quantiles_s"]:
         figures |= {"wait_p50_s": waits[50], "wait_p99_s": waits[99]}
     cpu = {name: used for name, used in outcome["cpu_s"].items() if name not in _NOT_COUNTED}
@@ -43,6 +44,9 @@ def figures_of(outcome: Mapping[str, Any]) -> dict[str, float]:
         figures["events"] = outcome["events"] / jobs
     figures[unit] = fsum(cpu.values()) * factor
     figures |= {f"{unit} {name}": used * factor for name, used in cpu.items()}
+    if pods:
+        figures["pod_cpu_ms"] = figures["cpu_ms"] / pods
+        figures["pod_server_cpu_ms"] = figures["cpu_ms kube-apiserver"] / pods
     added = [name for name in cpu if name not in SERVERS]
     figures[f"{unit} added"] = fsum(cpu[name] for name in added) * factor
     figures["others_percent"] = 100 * outcome["others_cpu_s"] / outcome["lasted_s"]
