@@ -6,7 +6,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 PYTEST := $(BIN)/python -m pytest
 
-.PHONY: demo demo-picture docs test test-all test-browser screenshots test-node test-cert-manager test-clients test-ecosystem test-fuzz reference test-flux test-walk test-preemption test-differential test-hostile test-takeover test-faults test-faults-long test-long-life test-postgres test-river test-upgrade test-versions coverage images requirements deploy lint bench bench-cluster bench-requests bench-check bench-publish bench-fluxion bench-topology bench-scale bench-growth bench-attacks bench-dashboard proto krew clean setup setup-test setup-lint setup-docs setup-browser setup-proto pins pins-check unit integration e2e conformance controlplane
+.PHONY: demo demo-picture docs test test-all test-browser screenshots test-node test-cert-manager test-clients test-ecosystem test-fuzz reference test-flux test-walk test-preemption test-differential test-hostile test-takeover test-faults test-faults-long test-long-life test-postgres test-river test-upgrade test-versions coverage images requirements deploy lint bench bench-cluster bench-requests bench-check bench-publish bench-fluxion bench-topology bench-scale bench-growth bench-attacks bench-dashboard bench-lost-work proto krew clean setup setup-test setup-lint setup-docs setup-browser setup-proto pins pins-check unit integration e2e conformance controlplane
 
 # The environment: .venv with what the package needs, pinned in constraints.txt; Postgres binaries only where the machine has none.
 setup:
@@ -180,6 +180,11 @@ bench: setup-test controlplane
 # BENCH="--scenario burst-600 --rounds 1" takes a part; --help lists the options. Kueue is built once, in about 5 minutes.
 bench-cluster: setup-test controlplane
 	PYTHONPATH=benchmarks $(BIN)/python -m cluster --resume $(BENCH)
+
+# What preemption loses: in the simulator, then the same Jobs for fluxqueue and Kueue on a local control plane. A quarter of an hour.
+bench-lost-work: setup-test controlplane
+	$(BIN)/python benchmarks/lost_work.py
+	PYTHONPATH=benchmarks $(BIN)/python -m cluster.lost_work $(BENCH)
 
 # CPU of the API server for one request of each kind; the next report of bench-cluster has them. Two minutes.
 bench-requests: setup-test controlplane

@@ -213,6 +213,8 @@ def submitted_to_fluxqueue(work: Work) -> dict[str, Any]:
         metadata["annotations"][names.PRIORITY_ANNOTATION] = str(work.priority)
     if work.duration_s is not None:
         metadata["annotations"][names.DURATION_ANNOTATION] = f"{work.duration_s}s"
+    if work.least:
+        metadata["annotations"][names.MIN_PODS_ANNOTATION] = str(work.least)
     return document
 
 

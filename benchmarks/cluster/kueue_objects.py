@@ -11,6 +11,7 @@ __all__ = ["KueueQueues", "submitted_to_kueue"]
 _API = "kueue.x-k8s.io/v1beta2"
 _QUEUE_LABEL = "kueue.x-k8s.io/queue-name"
 _PRIORITY_LABEL = "kueue.x-k8s.io/priority-class"
+_LEAST_ANNOTATION = "kueue.x-k8s.io/job-min-parallelism"
 _FLAVOR = "all"
 
 
@@ -88,6 +89,8 @@ def submitted_to_kueue(work: Work, queue: str) -> dict[str, Any]:
     document["metadata"]["labels"][_QUEUE_LABEL] = queue
     if work.priority is not None:
         document["metadata"]["labels"][_PRIORITY_LABEL] = f"priority-{work.priority}"
+    if work.least:
+        document["metadata"]["annotations"][_LEAST_ANNOTATION] = str(work.least)
     document["spec"]["suspend"] = True
     return document
 

@@ -88,6 +88,8 @@ class Work:
         How long the user says that it runs; None: nothing is said.
     queue, priority
         One of the site's queues and priorities.
+    least
+        With how few pods it may run; 0: with all.
     """
 
     name: str
@@ -98,6 +100,7 @@ class Work:
     duration_s: int | None = None
     queue: str | None = None
     priority: int | None = None
+    least: int = 0
     annotations: Mapping[str, str] = field(default_factory=dict)
 
 

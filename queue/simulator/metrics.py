@@ -50,6 +50,9 @@ class Summary(msgspec.Struct, frozen=True, omit_defaults=False):
         How often jobs were moved.
     wide_median_wait_s
         Of jobs of more than one node.
+    gave_back, lost_node_s
+        Nodes that jobs gave back, and what was lost with them and by jobs that were preempted or moved:
+        node-seconds since the start or the last checkpoint.
     """
 
     jobs: int
@@ -70,6 +73,8 @@ class Summary(msgspec.Struct, frozen=True, omit_defaults=False):
     molded: int = 0
     moves: int = 0
     wide_median_wait_s: float = 0.0
+    gave_back: int = 0
+    lost_node_s: int = 0
 
 
 def summarise(
@@ -79,17 +84,19 @@ def summarise(
     first, last = ran[0].job.submit_s, ran[-1].job.submit_s
     window = max(last - first, 1)
     busy = sum(
-        _mean_nodes(each)
+        (
+            _mean_nodes(each) * max(0, min(each.end_s, last) - max(each.start_s, first))
+            + each.job.nodes * each.saved_s
+        )
         * each.job.cores
         / cores
-        * max(0, min(each.end_s, last) - max(each.start_s, first) + each.saved_s)
         for each in ran
     )
     wide = [each.wait_s for each in ran if each.job.nodes > 1]
     waits = np.array([each.wait_s for each in ran], dtype=np.float64)
     runtimes = np.array([each.job.runtime_s for each in ran], dtype=np.float64)
     ran_s = np.array(
-        [each.end_s - each.start_s if each.molded else each.job.runtime_s for each in ran], dtype=np.float64
+        [each.end_s - each.start_s if each.varied else each.job.runtime_s for each in ran], dtype=np.float64
     )
     slowdowns = np.maximum((waits + ran_s) / np.maximum(runtimes, _SHORT_S), 1.0)
     reserved = [each for each in ran if each.first_reserved_start_s is not None]
@@ -119,18 +126,17 @@ def summarise(
         molded=sum(each.molded for each in ran),
         moves=sum(each.moved for each in ran),
         wide_median_wait_s=float(np.median(wide)) if wide else 0.0,
+        gave_back=sum(each.gave_back for each in ran),
+        lost_node_s=sum(each.lost_node_s for each in ran),
     )
 
 
 def _mean_nodes(ran: SimulatedJob) -> float:
     """Return how many nodes a job had on average."""
-    if not ran.molded:
+    if not ran.varied:
         return ran.job.nodes
-    return (
-        ran.job.nodes
-        * (ran.job.requested_s if ran.limited else ran.job.runtime_s)
-        / (ran.end_s - ran.start_s)
-    )
+    run_s = ran.job.requested_s if ran.limited else ran.job.runtime_s
+    return ran.job.nodes * max(run_s - ran.saved_s, 1) / (ran.end_s - ran.start_s)
 
 
 def utilisation_over_time(ran: Sequence[SimulatedJob], nodes: int, points: int) -> npt.NDArray[np.float64]:

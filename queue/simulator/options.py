@@ -263,7 +263,7 @@ def _add_rule_options(parser: argparse.ArgumentParser) -> None:
         "--checkpoint",
         type=_positive,
         metavar="SECONDS",
-        help="with --consolidate: each job saves so often, and goes on from there if it is moved",
+        help="each job saves so often, and goes on from there if it is moved or preempted",
     )
     parser.add_argument(
         "--priority",

@@ -82,9 +82,10 @@ def as_table(trace: Trace, summaries: Mapping[str, Summary]) -> str:
         if any(other.moves for other in summaries.values())
     ]
     lines += [
-        f"{name}: jobs were preempted {each.preemptions} times"
+        f"{name}: jobs were preempted {each.preemptions} times and gave {each.gave_back} nodes back, "
+        f"{each.lost_node_s / 3_600:.1f} node-hours lost"
         for name, each in summaries.items()
-        if each.preemptions
+        if each.preemptions or each.gave_back
     ]
     return "\n".join(lines) + "\n"
 

@@ -33,7 +33,7 @@ class SimulatedEnds:
     Attributes
     ----------
     real
-        Heap of real ends; of a job that was preempted, one is left that does not hold any more.
+        Heap of real ends; of a job that was preempted or resized, some are left that do not hold any more.
     planned
         The planned end of each running job.
     overdue
@@ -89,6 +89,11 @@ class SimulatedEnds:
             if later > known:
                 displaced |= await self._move(number, later, {}, now_s)
         return displaced
+
+    async def lengthen(self, number: int, end_s: int, now_s: int) -> bool:
+        """Plan the end of a job that goes on with fewer nodes later; True if reservations were displaced."""
+        holders = {reservation.jobid: workload_id for workload_id, reservation in self._reservations.items()}
+        return await self._move(number, end_s, holders, now_s)
 
     async def _move(
         self, number: int, end_s: int, holders: Mapping[FluxionJobId, WorkloadId], now_s: int

@@ -48,12 +48,12 @@ class SimulatedJob:
         With how many nodes it started.
     limited
         True if its queue ended it at the end of its duration.
-    preempted
-        How often it was preempted; it then began again.
-    moved
-        How often it was moved; it then went on from its last checkpoint.
+    preempted, moved
+        How often it was preempted, and moved; it then went on from its last checkpoint, if it had any.
+    gave_back, lost_node_s
+        How many nodes it gave back, and what it lost with all that ended before it had ended.
     saved_s, ran_before_s
-        How much of its run time it had done by then, and how long it ran for that.
+        How much of its run time it had done by then, and how long it ran before it was moved.
     eligible_s
         From when on it waited for nodes only, if that was after its submission.
     """
@@ -68,6 +68,8 @@ class SimulatedJob:
     limited: bool = False
     preempted: int = 0
     moved: int = 0
+    gave_back: int = 0
+    lost_node_s: int = 0
     saved_s: int = 0
     ran_before_s: int = 0
     started_nodes: int = 0
@@ -84,6 +86,11 @@ class SimulatedJob:
     def molded(self) -> bool:
         """True if it started with fewer nodes than it asked for."""
         return 0 < self.started_nodes < self.job.nodes
+
+    @property
+    def varied(self) -> bool:
+        """True if it did not have all nodes that it asked for in all of its time."""
+        return self.molded or self.gave_back > 0
 
     @property
     def stated_s(self) -> int:

@@ -37,9 +37,10 @@ from fluxqueue.queue.scheduling.policies.passes import (
 )
 from fluxqueue.queue.scheduling.policies.predictions import DurationHistory
 from fluxqueue.queue.scheduling.policies.rounds import Round
+from fluxqueue.queue.scheduling.policies.victims import Victims
 from fluxqueue.queue.scheduling.round_driver import RoundDriver
 from fluxqueue.queue.simulator.consolidation import SimulatedConsolidation
-from fluxqueue.queue.simulator.preemption import SimulatedPreemption
+from fluxqueue.queue.simulator.preemption import SimulatedPreemption, WholeVictims
 from fluxqueue.queue.simulator.simulated_chains import SimulatedChains
 from fluxqueue.queue.simulator.simulated_ends import SimulatedEnds
 from fluxqueue.queue.simulator.simulated_growth import SimulatedGrowth
@@ -87,7 +88,9 @@ class Simulation:
     guaranteed
         Nodes that are guaranteed to accounts.
     checkpoint_s
-        How often each job saves what it has, so that it goes on there if it is moved; 0: never.
+        How often each job saves what it has, so that it goes on there if it is moved or preempted; 0: never.
+    wholes
+        Another search of victims to compare with; None: the queue's own.
 
     Attributes
     ----------
@@ -104,6 +107,7 @@ class Simulation:
         shares: SimulatedShares | None = None,
         guaranteed: Mapping[str, int] = _NOTHING,
         checkpoint_s: int = 0,
+        wholes: WholeVictims | None = None,
     ) -> None:
         self.ran = [SimulatedJob(job) for job in trace.jobs]
         self.cycles = 0
@@ -136,14 +140,15 @@ class Simulation:
         self._had_reservations: set[WorkloadId] = set()
         self._capacity_changed = False
         self._refusal_caches = {name: RefusalCache() for name in self._queues}
-        self._stops: list[tuple[int, int]] = []
+        self._stops: list[tuple[int, int, tuple[int, ...]]] = []
+        """When jobs end, or give some of their nodes back."""
         self._chains = SimulatedChains()
-        self._preemption = SimulatedPreemption(self._fluxion, self._disciplines, EPOCH)
+        self._growth = SimulatedGrowth(self._fluxion, EPOCH_S, checkpoint_s)
+        self._preemption = SimulatedPreemption(self._fluxion, self._disciplines, EPOCH, self._growth, wholes)
         self._consolidation = SimulatedConsolidation(self._fluxion, self._disciplines, EPOCH, checkpoint_s)
         self._room: dict[WorkloadId, int] = {}
         """What is added to the priority of jobs that were moved, and of the one that gets room."""
         self._moving: set[int] = set()
-        self._growth = SimulatedGrowth(self._fluxion, EPOCH_S)
         self._ends = SimulatedEnds(self._fluxion, self._growth, self._of, self._reservations)
         self._now = 0
         self._finished = 0
@@ -334,7 +339,7 @@ class Simulation:
             self._backlogs, self._reservations, self._running(), self._now, self._guarantees.now
         )
         victims = await choice
-        await self._stop(victims)
+        await self._stop(_leaving(victims))
         wake_s = self._preemption.retry_s
         if (
             not victims
@@ -359,21 +364,19 @@ class Simulation:
         held = self._reservations[moves.first]
         self._reservations[moves.first] = replace(held, priority=held.priority + ROOM_FIRST)
         self._moving.update(map(int, moves.moved))
-        await self._stop(moves.moved)
+        await self._stop(dict.fromkeys(map(int, moves.moved), ()))
         return await self._stop_preempted()
 
-    async def _stop(self, victims: Sequence[WorkloadId]) -> None:
-        """Stop jobs at the end of their grace."""
-        for victim in victims:
-            ran = self._of[int(victim)]
-            stop_s = min(
-                self._now + self._disciplines[ran.job.queue].preemption_rules.grace_seconds, ran.end_s
-            )
-            heapq.heappush(self._stops, (stop_s, int(victim)))
-            self._ends.planned[int(victim)] = max(stop_s, self._now + 1)
-            await self._fluxion.extend(
-                int(victim), EPOCH_S + self._ends.planned[int(victim)], call=self._call()
-            )
+    async def _stop(self, leaving: Mapping[int, tuple[int, ...]]) -> None:
+        """Stop jobs at the end of their grace, or have them give some nodes back then."""
+        for number, hosts in leaving.items():
+            ran = self._of[number]
+            grace_s = self._disciplines[ran.job.queue].preemption_rules.grace_seconds
+            stop_s = min(self._now + grace_s, ran.end_s)
+            heapq.heappush(self._stops, (stop_s, number, hosts))
+            if not hosts:
+                self._ends.planned[number] = max(stop_s, self._now + 1)
+                await self._fluxion.extend(number, EPOCH_S + self._ends.planned[number], call=self._call())
 
     def _running(self) -> dict[WorkloadId, tuple[Workload, SimulatedJob]]:
         return {
@@ -382,30 +385,51 @@ class Simulation:
         }
 
     async def _stop_preempted(self) -> bool:
-        """Stop victims whose grace is over: they wait again in their old place; True if there were any."""
+        """Stop victims whose grace is over: they wait again in their old place, or go on with the nodes that
+        they keep; True if there were any.
+        """
         stopped: list[int] = []
+        smaller = False
         while self._stops and self._stops[0][0] <= self._now:
-            _, number = heapq.heappop(self._stops)
+            _, number, hosts = heapq.heappop(self._stops)
             ran = self._of[number]
-            if self._ends.planned.pop(number, None) is None:
+            if number not in self._ends.planned:
                 continue  # it ended within its grace
+            if hosts:
+                await self._give_back(ran, hosts)
+                smaller = True
+                continue
+            del self._ends.planned[number]
             stopped.append(number)
+            self._growth.stop(number, self._now)
             if self._shares is not None:
                 self._shares.ended(ran.job, len(ran.hosts))
             if number in self._moving:
                 self._moving.discard(number)
-                ran.saved_s += self._consolidation.saved_s(self._now - ran.start_s)
                 ran.ran_before_s += self._now - ran.start_s
                 ran.moved += 1
             else:
                 ran.preempted += 1
             ran.start_s = ran.end_s = -1
             self._backlogs[ran.job.queue].update([self._prioritised(self._arriving(ran.job))])
-        if stopped:
+        if stopped or smaller:
             self._clear_refusal_caches()
             self._capacity_changed = True
             await self._fluxion.cancel_many([*stopped, *self._growth.ended(stopped)], call=self._call())
-        return bool(stopped)
+        return bool(stopped) or smaller
+
+    async def _give_back(self, ran: SimulatedJob, hosts: tuple[int, ...]) -> None:
+        number, before = ran.job.number, len(ran.hosts)
+        pieces, parts = self._growth.held(number, hosts)
+        self._growth.give_back(number, hosts, self._now)
+        await self._fluxion.cancel_many(pieces, call=self._call())
+        for part in parts:
+            await self._fluxion.partial_cancel(number, part.shares, call=self._call())
+        if self._shares is not None:
+            self._shares.ended(ran.job, len(hosts))
+        heapq.heappush(self._ends.real, (ran.end_s, number))
+        left_s = self._ends.planned[number] - self._now
+        await self._ends.lengthen(number, self._now + -(-left_s * before // len(ran.hosts)), self._now)
 
     def _record(self, result: PassResult) -> None:
         for workload, answer in result.reserved.values():
@@ -447,3 +471,11 @@ class Simulation:
 
     def _call(self) -> CallContext:
         return CallContext(now=EPOCH_S + self._now)
+
+
+def _leaving(victims: Victims) -> dict[int, tuple[int, ...]]:
+    """Return which jobs end, and which nodes others give back."""
+    leaving: dict[int, tuple[int, ...]] = {}
+    for each in victims:
+        leaving[int(each.workload)] = (*leaving.get(int(each.workload), ()), *each.ranks)
+    return leaving

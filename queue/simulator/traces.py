@@ -43,6 +43,8 @@ class TraceJob:
         With how few nodes it may start; 0: with all.
     cores
         Of each of its nodes.
+    checkpoint_s
+        How often it saves what it has; 0: as the simulation says.
     """
 
     number: int
@@ -58,6 +60,7 @@ class TraceJob:
     think_s: int = 0
     least_nodes: int = 0
     cores: int = 1
+    checkpoint_s: int = 0
 
 
 @dataclass(frozen=True, slots=True)

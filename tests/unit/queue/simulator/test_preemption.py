@@ -15,6 +15,7 @@ from fluxqueue.queue.model.records import Workload, WorkloadId
 from fluxqueue.queue.scheduling.policies.backlog import Backlog
 from fluxqueue.queue.scheduling.policies.disciplines import Discipline
 from fluxqueue.queue.simulator.preemption import SimulatedPreemption
+from fluxqueue.queue.simulator.simulated_growth import SimulatedGrowth
 
 NOW_S = 100
 CALL = CallContext(now=int(EPOCH.timestamp()) + NOW_S)
@@ -53,12 +54,13 @@ async def victims(
     discipline = Discipline(Policy.EASY, preemption=Preemption.LOWER_PRIORITY, preemption_rules=rules)
     backlog = Backlog()
     backlog.update([first])
-    preemption = SimulatedPreemption(fluxion, {"default": discipline}, EPOCH)
+    growth = SimulatedGrowth(fluxion, int(EPOCH.timestamp()))
+    preemption = SimulatedPreemption(fluxion, {"default": discipline}, EPOCH, growth)
     found = await preemption.choose(
         {"default": backlog}, {}, {each.id: (each, ran) for each, ran in running}, NOW_S
     )
     await fluxion.close()
-    return list(found), preemption.retry_s
+    return [each.workload for each in found], preemption.retry_s
 
 
 async def test_the_one_that_ran_shortest_is_preempted() -> None:

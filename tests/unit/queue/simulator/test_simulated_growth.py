@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
+from dataclasses import replace
 from itertools import pairwise
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fluxqueue.api.fluxqueues import Policy
+from fluxqueue.api.fluxqueues import Policy, Preemption, PreemptionRules
 from fluxqueue.queue.scheduling.policies.disciplines import Discipline
 from fluxqueue.queue.simulator.main import main
 from fluxqueue.queue.simulator.metrics import summarise
@@ -118,3 +119,40 @@ def test_a_wrong_percentage_is_refused(text: str, capsys: pytest.CaptureFixture[
     with pytest.raises(SystemExit):
         main(["--min-pods", text])
     assert f"{text!r} is not a whole number from 1 to 100" in capsys.readouterr().err
+
+
+PREEMPTING = Discipline(Policy.EASY, preemption=Preemption.LOWER_PRIORITY)
+SHRINKS = (
+    TraceJob(1, 0, 4, 100, 100, least_nodes=1),
+    TraceJob(2, 40, 2, 30, 30, priority=10),
+)
+
+
+def test_an_elastic_job_gives_nodes_back_before_it_is_preempted() -> None:
+    ran = simulated(Trace("test", NODES, SHRINKS), PREEMPTING)
+    first, urgent = ran
+    assert (urgent.start_s, urgent.end_s) == (40, 70)
+    assert (first.preempted, first.gave_back, first.lost_node_s) == (0, 2, 80)
+    # 400 node-seconds: 160 done and 80 of them lost, 60 on two nodes, then four again
+    assert first.end_s == 70 + (400 - 160 + 80 - 60) // 4
+
+
+def test_a_job_keeps_its_least_and_is_preempted_where_that_is_not_enough() -> None:
+    urgent = replace(SHRINKS[1], nodes=4)
+    ran = simulated(Trace("test", NODES, (SHRINKS[0], urgent)), PREEMPTING)
+    assert (ran[0].preempted, ran[0].gave_back, ran[0].lost_node_s) == (1, 0, 160)
+    assert ran[1].start_s == 40
+
+
+def test_what_was_saved_is_not_lost() -> None:
+    saves = replace(SHRINKS[0], checkpoint_s=25)
+    given = simulated(Trace("test", NODES, (saves, SHRINKS[1])), PREEMPTING)[0]
+    assert given.lost_node_s == 2 * 15
+    whole = simulated(Trace("test", NODES, (saves, replace(SHRINKS[1], nodes=4))), PREEMPTING)[0]
+    assert (whole.lost_node_s, whole.saved_s, whole.end_s) == (4 * 15, 25, 70 + 75)
+
+
+def test_nodes_are_given_back_at_the_end_of_the_grace() -> None:
+    rules = PreemptionRules(grace_seconds=20)
+    ran = simulated(Trace("test", NODES, SHRINKS), replace(PREEMPTING, preemption_rules=rules))
+    assert (ran[1].start_s, ran[0].gave_back, ran[0].lost_node_s) == (60, 2, 120)
