@@ -13,8 +13,9 @@ eight that may be needed, all sets are searched that may lose less, in up to 64 
 
 The preemption order is priority (low first), then what waits again before what is lost for good or what its
 owner needs, then lost work (node-seconds since the start or the last checkpoint, least first), then start
-(late first), then id. The first few of whole work are tried alone before. One that is lost for good or
-needed is not taken alone if all that comes before those of its priority suffices.
+(late first), then id. The first few of whole work are tried alone before. One that suffices is taken, unless
+several of no higher priority lose less together. One that is lost for good or needed is not taken alone if
+all that comes before those of its priority suffices.
 
 Elastic work gives pods back before anything is evicted (`choose_parts`). If they do not suffice, they count
 as given while the fewest other victims are searched, and at last those of them are left out that are not
@@ -184,12 +185,35 @@ def choose_victims(
     order = preemption_order(each for each in candidates if priority is None or each.priority < priority)
     if not order or not (taken := (yield (*parts, *order))):
         return ()
+    alone: Victims = ()
     for each in order[:singles]:
-        if (yield (each,)):
-            before = [other for other in order if other.turn < each.turn] if each.turn[1] else []
-            if before and (yield (*parts, *before)):
-                break
+        if not (yield (each,)):
+            continue
+        before = [other for other in order if _is_before(other, each)]
+        if not before or not (taken := (yield (*parts, *before))):
             return (each,)
+        alone, order = (each,), before
+        break
+    several = yield from _choose_several(order, parts, taken, most_removals)
+    if alone and (not several or not (alone[0].turn[1] or price(several)[1] < alone[0].lost_node_s)):
+        return alone
+    return several
+
+
+def _is_before(other: PreemptionCandidate, alone: PreemptionCandidate) -> bool:
+    """True if several such victims may be better than one that suffices alone."""
+    if alone.turn[1]:
+        return other.turn < alone.turn
+    return other.turn <= alone.turn and other.lost_node_s < alone.lost_node_s
+
+
+def _choose_several(
+    order: Sequence[PreemptionCandidate],
+    parts: Sequence[PreemptionCandidate],
+    taken: Collection[str],
+    most_removals: int,
+) -> VictimSearch:
+    """Search several victims of an order that suffice beside the parts that are needed."""
     chosen = yield from _first_enough(parts, [(each,) for each in order], taken, most_removals + 1)
     few = tuple(each for each in order if each.turn <= chosen[-1].turn)
     if len(few) <= _FEW:

@@ -26,7 +26,12 @@ from fluxqueue.queue.model.reasons import LIMIT_REASONS
 from fluxqueue.queue.model.records import FluxionJobId
 from fluxqueue.queue.scheduling.elastic_victims import ElasticVictims
 from fluxqueue.queue.scheduling.policies.backlog import key_of
-from fluxqueue.queue.scheduling.policies.victims import PreemptionCandidate, Victims, preemption_order
+from fluxqueue.queue.scheduling.policies.victims import (
+    PreemptionCandidate,
+    Victims,
+    _is_before,
+    preemption_order,
+)
 from fluxqueue.queue.scheduling.preemption import Preemptor, _Candidates
 from fluxqueue.queue.scheduling.preemption_trials import Attempt, PreemptionTrials, Standing
 
@@ -121,22 +126,23 @@ class Judge:
         units = elastic.parts(could_be.elastic)
         spared = [elastic.closed(each) for each in subsets([part for (part,) in units])]
         wholes = elastic.beside(could_be.wholes, units)
+        alone: PreemptionCandidate | None = None
         for each in preemption_order(wholes):
             if await enough([each]):
-                before = [other for other in wholes if other.turn < each.turn] if each.turn[1] else []
-                if any([await enough((*before, *given)) for given in spared if before]):
-                    break
-                return "one", (1, *preemption_order_key(each))
-        best = None
+                alone, wholes = each, [other for other in wholes if _is_before(other, each)]
+                break
+        best: tuple[Any, ...] | None = None
         for some in subsets(wholes, 1):
             evicted = {each.workload for each in some}
             for given in spared:
                 if any({each.of, each.workload} & evicted for each in given):
                     continue
-                price = max(each.turn for each in some), lost(some), len(some)
+                price = max(each.turn for each in some), lost(some), len(some), lost(given)
                 if (best is None or price < best) and await enough((*given, *some)):
                     best = price
-        return "several", best
+        if alone and (best is None or not (alone.turn[1] or best[1] + best[3] < alone.lost_node_s)):
+            return "one", (1, *preemption_order_key(alone))
+        return "several", best and best[:3]
 
     def _spares(self, parts: Victims, elastic: ElasticVictims) -> bool:
         """True if the owners of these pods can spare all of them."""

@@ -75,6 +75,21 @@ def test_one_larger_victim_is_better_than_two() -> None:
     assert chosen(some, 9, {1: 1, 2: 1, 3: 2}, wanted=2) == [3]
 
 
+def test_several_are_better_than_one_that_loses_more() -> None:
+    """Two small Jobs that have just started, beside a wide one that ran for long."""
+    small = [replace(candidate(number), lost_node_s=60.0) for number in (1, 2)]
+    for lost_s, found in ((121.0, [1, 2]), (120.0, [3])):
+        wide = replace(candidate(3), lost_node_s=lost_s)
+        assert sorted(chosen([*small, wide], 9, {1: 1, 2: 1, 3: 2}, wanted=2)) == found
+        assert sorted(chosen([*small, replace(wide, priority=1)], 9, {1: 1, 2: 1, 3: 2}, wanted=2)) == found
+
+
+def test_one_is_better_than_several_of_higher_priority_that_lose_less() -> None:
+    wide = replace(candidate(3), lost_node_s=1e6)
+    small = [candidate(1, 1), candidate(2, 1)]
+    assert chosen([wide, *small], 9, {1: 1, 2: 1, 3: 2}, wanted=2) == [3]
+
+
 @pytest.mark.parametrize("last", [{"returns": False}, {"needed": True}], ids=["lost for good", "needed"])
 def test_what_comes_last_is_not_taken_alone_where_others_of_its_priority_help(last: dict[str, Any]) -> None:
     some = [candidate(1, 0, started_s=10), candidate(2, 0, started_s=20), replace(candidate(3), **last)]
@@ -236,10 +251,16 @@ def test_of_up_to_eight_victims_no_other_set_that_suffices_loses_less(
 
     victims, trials = searched(choose_victims(some, None), taken)
     enough = [each for size in range(9) for each in combinations(some, size) if taken(each)]
-    if not enough or len(enough[0]) < 2:
-        assert len(victims) == len(enough[:1]), "none helps, or one does"
-    else:
+    alone = next((each for each in preemption_order(some) if taken([each])), None)
+    if not enough or not enough[0]:
+        assert len(victims) == len(enough[:1]), "none helps, or it starts anyway"
+    elif alone is None:
         assert price(victims)[:2] == min(price(each)[:2] for each in enough)
+    else:
+        cheaper = [each for each in some if each.turn <= alone.turn and each.lost_node_s < alone.lost_node_s]
+        several = min((price(each)[:2] for each in enough if set(each) <= set(cheaper)), default=None)
+        better = several is not None and several[1] < alone.lost_node_s
+        assert price(victims)[:2] == (several if better else price([alone])[:2])
     assert trials <= MOST_TRIALS + len(some)
 
 
