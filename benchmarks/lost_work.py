@@ -4,7 +4,7 @@
 The mixed trace has 2,000 arrivals on 64 nodes: small jobs, gangs, elastic ones (as Indexed Jobs, Ray and
 PyTorchJobs that say with how little they go on), serving with floors, and urgent work of a higher priority.
 Half of the small jobs, gangs and elastic ones save every ten minutes. Serving is elastic work that runs for
-hours. The policies differ in nothing but who is preempted:
+hours; what it served is not lost, so its part is told apart. The policies differ only in who is preempted:
 
 - ``none``: nobody;
 - ``newest first``: a model of Kueue's rule: of lower priority the lowest first, then the newest, until the
@@ -44,7 +44,7 @@ from fluxqueue.queue.simulator.simulated_work import SimulatedJob
 from fluxqueue.queue.simulator.simulation import Simulation
 from fluxqueue.queue.simulator.traces import Trace, TraceJob, numbered
 
-__all__ = ["mixed_trace", "newest_first", "scattered_trace"]
+__all__ = ["KINDS", "mixed_trace", "newest_first", "scattered_trace"]
 
 _NODES, _URGENT = 64, 10
 _SAVES_S = 600
@@ -149,9 +149,10 @@ async def mixed(seeds: Sequence[int], jobs: int, load: float) -> None:
     """Print the figures of each policy over the mixed traces of all seeds."""
     print(f"mixed: {len(seeds)} traces of {jobs} arrivals, load {load:g}, {_NODES} nodes\n")
     print(
-        "| preempted | lost node-hours | evicted | nodes given back | urgent waits p50 | p99 "
-        "| other waits p50 | mean | nodes in use |\n|---|---|---|---|---|---|---|---|---|"
+        "| preempted | lost node-hours | of serving | evicted | nodes given back | urgent waits p50 | p99 "
+        "| other waits p50 | mean | nodes in use |\n|---|---|---|---|---|---|---|---|---|---|"
     )
+    bars = []
     for name, (discipline, wholes) in POLICIES.items():
         ran: list[SimulatedJob] = []
         used, began = 0.0, time.monotonic()
@@ -162,14 +163,18 @@ async def mixed(seeds: Sequence[int], jobs: int, load: float) -> None:
             ran += its
         urgent = [each.wait_s for each in ran if each.job.priority]
         other = [each.wait_s for each in ran if not each.job.priority]
+        served = sum(each.lost_node_s for each in ran if each.job.user == "serving") / _HOUR_S
+        lost = sum(each.lost_node_s for each in ran) / _HOUR_S - served
+        bars.append(f"{name:13}{'█' * round(lost / len(seeds) / 2)} {lost / len(seeds):.0f}")
         print(
-            f"| {name} | {sum(each.lost_node_s for each in ran) / _HOUR_S:.1f} "
+            f"| {name} | {lost:.1f} | {served:.1f} "
             f"| {sum(each.preempted for each in ran)} | {sum(each.gave_back for each in ran)} "
             f"| {np.median(urgent):.0f} s | {np.quantile(urgent, 0.99):.0f} s "
             f"| {np.median(other) / _MINUTE_S:.1f} min | {np.mean(other) / _MINUTE_S:.1f} min | {used:.1%} |",
             flush=True,
         )
         print(f"{name}: {time.monotonic() - began:.0f} s", file=sys.stderr)
+    print("\nlost node-hours of a trace:\n" + "\n".join(bars), flush=True)
 
 
 async def consolidation(seeds: Sequence[int], hours: int) -> None:

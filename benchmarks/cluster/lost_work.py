@@ -233,6 +233,8 @@ def main() -> int:
             outcomes.append(asyncio.run(measure(contender, planned)))
             print(f"seed {seed}\n{markdown(outcomes[-1:])}", file=sys.stderr, flush=True)
     print(markdown(outcomes))
+    for each in outcomes:
+        print(f"{each.contender:11}{'█' * round(each.lost_node_s / 50)} {each.lost_node_s:.0f}")
     return 0
 
 
