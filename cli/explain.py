@@ -18,6 +18,7 @@ from fluxqueue.api.formatting import format_nodes, format_quantity
 from fluxqueue.api.pods import Pod, PodSpec
 from fluxqueue.api.reasons import REASONS
 from fluxqueue.api.requests import InvalidRequest, pod_requests
+from fluxqueue.api.texts import time_text
 from fluxqueue.cli.jobs import object_name, state_of, times
 from fluxqueue.cli.moldable_words import (
     duration_with_started_pods,
@@ -27,9 +28,9 @@ from fluxqueue.cli.moldable_words import (
 )
 from fluxqueue.cli.node_words import least_pods, node_words
 from fluxqueue.cli.pod_placement import placement, pod_table
-from fluxqueue.cli.tables import age, clock, in_zone, instant, paint, printable
+from fluxqueue.cli.tables import age, in_zone, instant, paint, printable
 
-__all__ = ["Observed", "explain", "has_services"]
+__all__ = ["Observed", "explain", "facts_about", "has_services", "headline"]
 
 
 _PAST: Mapping[str, str] = {
@@ -85,6 +86,24 @@ def explain(
         What the matcher cannot do, in words; empty: nothing.
     """
     facts = [
+        (name, in_zone(text, now))
+        for name, text in facts_about(seen, now, guaranteed=guaranteed, matcher=matcher)
+    ]
+    width = max(len(name) for name, _ in facts)
+    lines = [paint(printable(in_zone(headline(seen.job, now), now)), "bold" if colour else ""), ""]
+    lines += [f"  {name.ljust(width)}   {printable(text, lines=True)}" for name, text in facts]
+    fewer = was_started_with_fewer(seen.job, least_pods(seen.job))
+    placed = placement(seen.job, seen.pods, by_index=not fewer)
+    return "\n".join(lines) + "\n" + printable(pod_table(placed, every_pod=every_pod), lines=True)
+
+
+def facts_about(
+    seen: Observed, now: datetime, *, guaranteed: str = "", matcher: str = ""
+) -> list[tuple[str, str]]:
+    """Return what is known of a workload as names and texts, with times as messages write them;
+    parameters as `explain`.
+    """
+    facts = [
         ("Asked for", _asked(seen)),
         *node_words(seen.job),
         *_pods_by_size(seen),
@@ -96,14 +115,7 @@ def explain(
     ]
     if seen.job.status.nodes:
         facts.append(("Nodes", format_nodes(seen.job.status.nodes)))
-    facts += _bound_by(seen.pods)
-    facts = [(name, in_zone(text, now)) for name, text in facts]
-    width = max(len(name) for name, _ in facts)
-    lines = [paint(printable(in_zone(headline(seen.job, now), now)), "bold" if colour else ""), ""]
-    lines += [f"  {name.ljust(width)}   {printable(text, lines=True)}" for name, text in facts]
-    fewer = was_started_with_fewer(seen.job, least_pods(seen.job))
-    placed = placement(seen.job, seen.pods, by_index=not fewer)
-    return "\n".join(lines) + "\n" + printable(pod_table(placed, every_pod=every_pod), lines=True)
+    return facts + _bound_by(seen.pods)
 
 
 def headline(job: FluxJob, now: datetime) -> str:
@@ -242,7 +254,7 @@ def _waiting(job: FluxJob, now: datetime) -> list[tuple[str, str]]:
     expected = instant(status.reserved_at or status.eta)
     if expected is not None:
         left = (expected - now).total_seconds()
-        kind, when = "reserved" if status.reserved_at else "estimated", clock(expected, now)
+        kind, when = "reserved" if status.reserved_at else "estimated", time_text(expected)
         facts.append(
             (
                 "Start",
@@ -258,7 +270,7 @@ def _waiting(job: FluxJob, now: datetime) -> list[tuple[str, str]]:
                 (
                     "First estimate",
                     (
-                        f"{clock(first, now)}; the start is now {moved} "
+                        f"{time_text(first)}; the start is now {moved} "
                         f"{'later' if expected > first else 'sooner'}"
                     ),
                 )
@@ -298,7 +310,7 @@ def _or_sooner(job: FluxJob, expected: datetime, now: datetime) -> str:
     if soonest is None or soonest >= expected:
         return ""
     return (
-        f", or from {clock(soonest, now)} on if others end early"
+        f", or from {time_text(soonest)} on if others end early"
         if soonest > now
         else ", or sooner if others end early"
     )
@@ -319,7 +331,7 @@ def _history(job: FluxJob, now: datetime) -> list[tuple[str, str]]:
         if time is None:
             continue
         later = f", {age((time - before).total_seconds())} later" if before is not None else ""
-        facts.append((name, f"{clock(time, now)}{later}"))
+        facts.append((name, f"{time_text(time)}{later}"))
         before = time
     first, allocated = instant(status.eta_first), instant(status.allocated_at)
     if first is not None and allocated is not None:
@@ -329,24 +341,24 @@ def _history(job: FluxJob, now: datetime) -> list[tuple[str, str]]:
             if error_s
             else "kept"
         )
-        facts.append(("First estimate", f"{clock(first, now)}; {kept}"))
+        facts.append(("First estimate", f"{time_text(first)}; {kept}"))
     started = instant(status.started_at)
     if state_of(job) == State.RUNNING and started is not None and job.spec.duration_seconds:
         end = started + timedelta(seconds=duration_with_started_pods(job, least_pods(job)))
         facts.append(
             (
                 "Ends by",
-                clock(end, now) if end > now else f"{clock(end, now)}: it runs longer than its duration",
+                time_text(end) if end > now else f"{time_text(end)}: it runs longer than its duration",
             )
         )
     if status.outcome:
         facts.append(("Outcome", f"{status.outcome}{f': {status.message}' if status.message else ''}"))
     if status.requeues:
         facts.append(("Requeued", "once" if status.requeues == 1 else f"{status.requeues} times"))
-    return [*facts, *_requeues(job, now)]
+    return [*facts, *_requeues(job)]
 
 
-def _requeues(job: FluxJob, now: datetime) -> list[tuple[str, str]]:
+def _requeues(job: FluxJob) -> list[tuple[str, str]]:
     """Return time and reason of each known requeue."""
     reasons = job.status.requeue_reasons or ()
     whys = [_PAST.get(each.reason, each.message) for each in reasons]  # a remedy of then is none now
@@ -355,6 +367,6 @@ def _requeues(job: FluxJob, now: datetime) -> list[tuple[str, str]]:
         for each, why in zip(reasons, whys, strict=True)
     ]
     return [
-        ("Requeues" if number == 0 else "", f"{clock(at, now)}  {why}" if at else why)
+        ("Requeues" if number == 0 else "", f"{time_text(at)}  {why}" if at else why)
         for number, (at, why) in enumerate(requeues)
     ]

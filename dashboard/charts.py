@@ -6,16 +6,17 @@ from __future__ import annotations
 
 import bisect
 import itertools
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
 import orjson
 
-from fluxqueue.cli.tables import age
+from fluxqueue.dashboard.rendering import how_long
 
-__all__ = ["Bars", "Chart", "Series", "histogram", "series"]
+__all__ = ["Bars", "Chart", "Series", "Stack", "histogram", "histograms", "stacked"]
 
+_MOST_PARTS: Final = 5
 _EVERY: Final = 24
 """Of a curve with parts of five minutes the list of values has one for each two hours."""
 
@@ -81,9 +82,14 @@ class Bars:
     @property
     def data(self) -> str:
         """What the script draws."""
-        labels = [label.replace(" and more", "+").replace(" to ", "..") for label in self.labels]
         return _json(
-            {"kind": "bars", "labels": labels, "values": self.values, "late": self.late, "unit": self.unit}
+            {
+                "kind": "bars",
+                "labels": _short(self.labels),
+                "values": self.values,
+                "late": self.late,
+                "unit": self.unit,
+            }
         )
 
     @property
@@ -95,6 +101,73 @@ class Bars:
     def rows(self) -> list[tuple[str, str]]:
         """Labels and values in words."""
         return list(zip(self.labels, self.words_of, strict=True))
+
+
+@dataclass(frozen=True, slots=True)
+class Stack:
+    """Parts of a whole for each label, as areas or as bars on each other."""
+
+    name: str
+    title: str
+    labels: tuple[str, ...]
+    parts: tuple[Series, ...]
+    areas: bool
+    note: str = ""
+
+    @property
+    def data(self) -> str:
+        """What the script draws."""
+        parts = [{"name": each.name, "unit": each.unit, "values": list(each.values)} for each in self.parts]
+        kind = "areas" if self.areas and len(self.labels) > 2 else "stacks"
+        return _json({"kind": kind, "labels": _short(self.labels), "series": parts})
+
+    @property
+    def values(self) -> tuple[float, ...]:
+        """The whole of each label."""
+        return tuple(map(sum, zip(*(each.values for each in self.parts), strict=True)))
+
+    @property
+    def words(self) -> str:
+        """All values in one line, for who cannot see the chart."""
+        return f"{self.title}: {'; '.join(f'{label}: {value}' for label, value in self.rows)}"
+
+    @property
+    def rows(self) -> list[tuple[str, str]]:
+        """Labels and values in words: the whole, and its parts if there are some."""
+        rows = []
+        for at, (label, whole) in enumerate(zip(self.labels, self.values, strict=True)):
+            parts = [f"{each.name} {_amount(each.values[at])}" for each in self.parts if each.values[at]]
+            of = f": {', '.join(parts)}" if len(self.parts) > 1 and parts else ""
+            rows.append((label, f"{_amount(whole)} {self.parts[0].unit}{of}"))
+        return rows
+
+
+def stacked(
+    name: str,
+    title: str,
+    labels: Sequence[str],
+    amounts: Mapping[str, Sequence[float]],
+    unit: str,
+    note: str = "",
+    *,
+    areas: bool = False,
+) -> Stack:
+    """Return the parts of each label, those that are most in all first, and the rest as one."""
+    ordered = sorted(amounts.items(), key=lambda each: (-sum(each[1]), each[0]))
+    first, rest = ordered[:_MOST_PARTS], [values for _, values in ordered[_MOST_PARTS:]]
+    parts = [Series(key, values, unit) for key, values in first]
+    if rest:
+        parts.append(Series("others", tuple(map(sum, zip(*rest, strict=True))), unit))
+    return Stack(name, title, tuple(labels) if parts else (), tuple(parts), areas, note)
+
+
+def histograms(
+    name: str, title: str, values: Mapping[str, Sequence[float]], edges: Sequence[float], unit: str = "jobs"
+) -> Stack:
+    """Count durations of several kinds between edges; parameters as `histogram`."""
+    counts = {key: list(map(float, _counts(each, edges))) for key, each in values.items()}
+    note = _median([value for each in values.values() for value in each])
+    return stacked(name, title, _labels(edges), counts, unit, note)
 
 
 def histogram(
@@ -113,25 +186,35 @@ def histogram(
     signed
         True if values below zero are earlier, and values from zero on later, than something.
     """
+    counts, labels = _counts(values, edges), _labels(edges)
+    late = tuple(signed and (index > 0 and edges[index - 1] >= 0) for index in range(len(counts)))
+    words = tuple(f"{count} {'job' if count == 1 else 'jobs'}" for count in counts)
+    return Bars(name, title, tuple(labels), tuple(map(float, counts)), words, late, "jobs", _median(values))
+
+
+def _counts(values: Sequence[float], edges: Sequence[float]) -> list[int]:
     counts = [0] * (len(edges) + 1)
     for value in values:
         counts[bisect.bisect_right(edges, value)] += 1
-    labels = [
-        f"< {_edge(edges[0])}",
-        *(f"{_edge(low)} to {_edge(high)}" for low, high in itertools.pairwise(edges)),
-    ]
-    labels.append(f"{_edge(edges[-1])} and more")
-    late = tuple(signed and (index > 0 and edges[index - 1] >= 0) for index in range(len(counts)))
-    middle = f"median {_edge(sorted(values)[len(values) // 2])}" if values else "nothing to count"
-    words = tuple(f"{count} {'job' if count == 1 else 'jobs'}" for count in counts)
-    return Bars(name, title, tuple(labels), tuple(map(float, counts)), words, late, "jobs", middle)
+    return counts
 
 
-def series(name: str, title: str, points: Sequence[tuple[str, float]], unit: str, note: str = "") -> Bars:
-    """Return one value for each label, such as a day."""
-    words = tuple(f"{value:{',.0f' if value >= 1_000 else '.4g'}} {unit}" for _, value in points)
-    labels, values = tuple(label for label, _ in points), tuple(value for _, value in points)
-    return Bars(name, title, labels, values, words, (False,) * len(points), unit, note)
+def _labels(edges: Sequence[float]) -> list[str]:
+    between = (f"{_edge(low)} to {_edge(high)}" for low, high in itertools.pairwise(edges))
+    return [f"< {_edge(edges[0])}", *between, f"{_edge(edges[-1])} and more"]
+
+
+def _median(values: Sequence[float]) -> str:
+    return f"median {_edge(sorted(values)[len(values) // 2])}" if values else "nothing to count"
+
+
+def _short(labels: Sequence[str]) -> list[str]:
+    """Return labels as short as an axis needs them."""
+    return [label.replace(" and more", "+").replace(" to ", "-") for label in labels]
+
+
+def _amount(value: float) -> str:
+    return f"{value:{',.0f' if value >= 1_000 else '.4g'}}"
 
 
 def _json(value: dict[str, Any]) -> str:
@@ -139,4 +222,4 @@ def _json(value: dict[str, Any]) -> str:
 
 
 def _edge(seconds: float) -> str:
-    return f"-{age(-seconds)}" if seconds < 0 else age(seconds)
+    return f"-{how_long(-seconds)}" if seconds < 0 else how_long(seconds)

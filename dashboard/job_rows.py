@@ -20,9 +20,9 @@ from fluxqueue.api.fluxjobs import LIVE, FluxJob, Reason, State
 from fluxqueue.api.formatting import format_nodes
 from fluxqueue.api.metadata import ObjectMeta
 from fluxqueue.cli.jobs import object_name, state_of
-from fluxqueue.cli.tables import age, instant
+from fluxqueue.cli.tables import instant
 from fluxqueue.dashboard.node_uses import NodeUse, node_uses, requested
-from fluxqueue.dashboard.rendering import environment
+from fluxqueue.dashboard.rendering import environment, how_long
 
 __all__ = ["SORTS", "JobRow", "planned_end", "reason_of"]
 
@@ -145,7 +145,7 @@ class JobRow:
     @property
     def duration(self) -> str:
         """The stated duration, in words."""
-        return age(self.job.spec.duration_seconds) if self.job.spec.duration_seconds else ""
+        return how_long(self.job.spec.duration_seconds) if self.job.spec.duration_seconds else ""
 
     @property
     def eta(self) -> str:
@@ -170,7 +170,7 @@ class JobRow:
         """How long it ran, in words; empty if it has not ended or is not known to have run."""
         begin, end = instant(self.job.status.started_at), instant(self.job.status.finished_at)
         return (
-            age((end - begin).total_seconds())
+            how_long((end - begin).total_seconds())
             if begin is not None and end is not None and self.state not in LIVE
             else ""
         )

@@ -25,6 +25,8 @@ __all__ = ["Cell", "Group", "NodeMap", "Part", "Use", "node_map", "resource_titl
 MEMORY: Final = "memory"
 _TITLES: Final = {CPU: "Cores", MEMORY: "Memory", "nvidia.com:gpu": "GPUs", "amd.com:gpu": "GPUs (AMD)"}
 _MEBI: Final = Decimal(1 << 20)
+_LONGEST_WHY: Final = 200
+_NOTHING: Final[Mapping[str, str]] = {}
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,6 +66,13 @@ class Use:
         return f"{used.removesuffix(f' {display_name(self.name)}')} of {_amount(self.name, self.total)}"
 
     @property
+    def figures(self) -> str:
+        """The same below its title, in one unit: ``660 of 1,024``, ``495 of 1,024 GiB``."""
+        scale, unit = {CPU: (1_000, ""), MEMORY: (1 << 10, " GiB")}.get(self.name, (1, ""))
+        used, total = (amount / scale for amount in (self.seen + self.others, self.total))
+        return f"{_figure(used)} of {_figure(total)}{unit}"
+
+    @property
     def parts(self) -> list[Part]:
         """What takes how much of it, from left to right; never more than there is."""
         parts: list[Part] = []
@@ -90,6 +99,8 @@ class Cell:
         How many other jobs are on it.
     uses
         By resource: cpu, memory, GPUs, others.
+    why
+        Why it takes no work, as far as something says so; empty if it does, or nothing says it.
     """
 
     name: str
@@ -97,6 +108,7 @@ class Cell:
     rows: tuple[JobRow, ...] = ()
     others: int = 0
     uses: tuple[Use, ...] = ()
+    why: str = ""
 
     @property
     def free(self) -> bool:
@@ -117,10 +129,9 @@ class Cell:
             work.append(f"{len(self.rows) - 5} more")
         if self.others:
             work.append(f"{self.others} other {'job' if self.others == 1 else 'jobs'}")
-        return (
-            f"{self.name}, {self.state}: {', '.join(work) or 'no work'}; "
-            f"{', '.join(use.text for use in self.uses)}"
-        )
+        state = f"{self.state} ({self.why})" if self.why else self.state
+        uses = ", ".join(use.text for use in self.uses)
+        return f"{self.name}, {state}: {', '.join(work) or 'no work'}; {uses}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,7 +165,11 @@ def resource_title(kind: str) -> str:
 
 
 def node_map(
-    nodes: Iterable[Node], rows: Iterable[JobRow], visible: Visible, levels: Sequence[str]
+    nodes: Iterable[Node],
+    rows: Iterable[JobRow],
+    visible: Visible,
+    levels: Sequence[str],
+    maintained: Mapping[str, str] = _NOTHING,
 ) -> NodeMap:
     """Return the map.
 
@@ -166,6 +181,8 @@ def node_map(
         What he sees.
     levels
         Node labels from the top of the topology down.
+    maintained
+        Names of nodes of which a maintenance has begun, with its name.
     """
     loads: dict[str, _Load] = {}
     for row in rows:
@@ -174,7 +191,8 @@ def node_map(
     groups: dict[tuple[str, ...], list[Cell]] = {}
     totals: dict[str, Use] = {}
     for node in sorted(nodes, key=lambda each: natural_order(each.metadata.name)):
-        cell = _cell(node, loads.get(node.metadata.name, _Load()))
+        name = node.metadata.name
+        cell = _cell(node, loads.get(name, _Load()), maintained.get(name, ""))
         path = tuple(label for level in levels if (label := node.metadata.label(level)))
         groups.setdefault(path, []).append(cell)
         for use in cell.uses:
@@ -199,7 +217,18 @@ def _add(loads: dict[str, _Load], row: JobRow, *, seen: bool) -> None:
             load.others += 1
 
 
-def _cell(node: Node, load: _Load) -> Cell:
+def _why(node: Node, state: str, maintenance: str) -> str:
+    """Return why a node takes no work: its maintenance, what its kubelet says, its taints."""
+    said = [f"FluxReservation {maintenance}"] if maintenance else []
+    if state == "down":
+        ready = (each for each in node.status.conditions or () if each.type == "Ready")
+        said += [": ".join(filter(None, (each.reason, each.message))) for each in ready]
+    own = (taint for taint in node.spec.taints or () if not taint.key.startswith("node.kubernetes.io/"))
+    said += [f"taint {taint.key}{f'={taint.value}' if taint.value else ''}" for taint in own]
+    return ", ".join(filter(None, said))[:_LONGEST_WHY]
+
+
+def _cell(node: Node, load: _Load, maintenance: str) -> Cell:
     state = "down" if not node.status.ready else "cordoned" if node.spec.unschedulable else "ready"
     placed = sorted(load.rows, key=lambda each: (-each[0].get(CPU, 0), each[1].namespace, each[1].title))
     uses = []
@@ -216,6 +245,7 @@ def _cell(node: Node, load: _Load) -> Cell:
         tuple(row for _, row in placed),
         load.others,
         tuple(use for use in uses if use.total),
+        _why(node, state, maintenance) if state != "ready" else "",
     )
 
 
@@ -226,6 +256,10 @@ def _units(name: str, quantity: str | float) -> int:
     except InvalidQuantity:
         return 0
     return int(amount * 1000 if name == "cpu" else amount / _MEBI if name == MEMORY else amount)
+
+
+def _figure(amount: float) -> str:
+    return f"{amount:,.0f}" if amount >= 100 or amount == int(amount) else f"{amount:.3g}"
 
 
 def _amount(kind: str, amount: int) -> str:

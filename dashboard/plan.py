@@ -20,15 +20,17 @@ from fluxqueue.api import hostlists
 from fluxqueue.api.fluxjobs import LIVE, State
 from fluxqueue.api.fluxreservations import FluxReservation, ReservationState
 from fluxqueue.api.formatting import natural_order
-from fluxqueue.cli.tables import age, instant
+from fluxqueue.cli.tables import instant
 from fluxqueue.dashboard.job_rows import JobRow, planned_end
 from fluxqueue.dashboard.pages.shared import planned_start
+from fluxqueue.dashboard.rendering import how_long
 
 __all__ = ["MOST_LANES", "MOST_TRACKS", "Bar", "Lane", "Plan", "Tick", "plan_of"]
 
 MOST_LANES: Final = 150
 MOST_TRACKS: Final = 8
 """Bars of a node that are drawn beside each other at one time."""
+MOST_TRACKS_OF_RACKS: Final = 32
 _PERCENT: Final = 100.0
 _SHORTEST: Final = timedelta(hours=1)
 _LONGEST: Final = timedelta(days=7)
@@ -92,7 +94,8 @@ class Plan:
     """The chart: its times, its lanes, and what is left out: lanes, waiting jobs without a planned start, and
     jobs that found no track.
 
-    ``nodes`` is empty by work; ``lanes`` has all work then, and waiting work alone by node.
+    ``nodes`` is empty by work; ``lanes`` has all work then, and waiting work alone by node. ``endless`` has
+    the lanes of running work without an end.
     """
 
     begin: datetime
@@ -104,6 +107,7 @@ class Plan:
     hidden: int
     unplanned: int
     undrawn: int = 0
+    endless: tuple[Lane, ...] = ()
 
     @property
     def scale(self) -> str:
@@ -114,7 +118,7 @@ class Plan:
     @property
     def bars(self) -> int:
         """How many bars are drawn."""
-        return sum(len(lane.bars) for lane in (*self.nodes, *self.lanes))
+        return sum(len(lane.bars) for lane in (*self.nodes, *self.lanes, *self.endless))
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,6 +139,7 @@ def plan_of(
     hours: int = 0,
     *,
     nodes: Sequence[str] | None = None,
+    racks: Mapping[str, str] | None = None,
     window: tuple[datetime, datetime] | None = None,
 ) -> Plan:
     """Return the chart.
@@ -153,6 +158,8 @@ def plan_of(
     nodes
         The names of nodes that have lanes, those with work first if they are too many; None: lanes are by
         work.
+    racks
+        By the name of a node what has its lane, such as its rack; None: each has its own.
     window
         From when to when it goes; None: around the present time.
     """
@@ -172,15 +179,24 @@ def plan_of(
     inside = [span for span in spans if span.begin < end and (span.end is None or span.end > axis.begin)]
     inside.sort(key=lambda span: (_ORDER[span.kind], span.begin, span.label))
     busy = {host for span in inside for host in _hosts(span)} if nodes else set()
-    shown = sorted(sorted(nodes or (), key=lambda name: name not in busy)[:MOST_LANES], key=natural_order)
-    by_node, undrawn = _by_node(inside, shown, axis) if nodes is not None else ((), 0)
-    work = [span for span in inside if nodes is None or span.kind in _WAITS]
-    hidden = max(0, len(work) - MOST_LANES) + len(nodes or ()) - len(shown)
+    lane_of = {name: (racks or {}).get(name, name) for name in nodes or ()}
+    idle = dict.fromkeys(lane_of.values(), True) | {lane_of[name]: False for name in busy & {*lane_of}}
+    shown = sorted(sorted(idle, key=lambda lane: idle[lane])[:MOST_LANES], key=natural_order)
+    most = MOST_TRACKS if racks is None else MOST_TRACKS_OF_RACKS
+    by_node, undrawn = _by_node(inside, shown, lane_of, axis, most) if nodes is not None else ((), 0)
+    folded = [span for span in inside if nodes is None and span.kind == "running" and span.end is None]
+    work = [span for span in inside if (nodes is None or span.kind in _WAITS) and span not in folded]
+    hidden = sum(max(0, len(part) - MOST_LANES) for part in (work, folded)) + len(idle) - len(shown)
     waits = _Waits(spans)
-    lanes = tuple(
-        Lane(span.label, (waits.told(axis.bar(span), span),), row=span.row) for span in work[:MOST_LANES]
+
+    def alone(spans: Sequence[_Span]) -> tuple[Lane, ...]:
+        bars = ((span, waits.told(axis.bar(span), span)) for span in spans[:MOST_LANES])
+        return tuple(Lane(span.label, (bar,), row=span.row) for span, bar in bars)
+
+    now_x, ticks = axis.at(now), axis.ticks()
+    return Plan(
+        axis.begin, end, now_x, by_node, alone(work), ticks, hidden, unplanned, undrawn, alone(folded)
     )
-    return Plan(axis.begin, end, axis.at(now), by_node, lanes, axis.ticks(), hidden, unplanned, undrawn)
 
 
 _ORDER: Final = {"setaside": 0, "over": 1, "running": 1, "reserved": 2, "estimate": 3}
@@ -247,31 +263,31 @@ class _Waits:
         return replace(bar, words=words, waits=tuple(each.key for each in found))
 
 
-def _by_node(spans: Sequence[_Span], nodes: Sequence[str], axis: _Axis) -> tuple[tuple[Lane, ...], int]:
-    """Return a lane for each node, with the work that it has, and how many jobs found no track on some node.
+def _by_node(
+    spans: Sequence[_Span], lanes: Sequence[str], lane_of: Mapping[str, str], axis: _Axis, most: int
+) -> tuple[tuple[Lane, ...], int]:
+    """Return lanes of nodes or racks, with the work that they have, and how many jobs found no track in some.
 
     Work that overlaps is in tracks, one below the other.
     """
-    bars: dict[str, list[Bar]] = {name: [] for name in nodes}
-    ends: dict[str, list[float]] = {name: [] for name in nodes}
+    bars: dict[str, list[Bar]] = {name: [] for name in lanes}
+    ends: dict[str, list[float]] = {name: [] for name in lanes}
     undrawn = 0
     for span in spans:
         bar = axis.bar(span)
         seen = False
         crowded = False
-        for host in _hosts(span):
-            if host not in bars:
+        for lane in dict.fromkeys(lane_of.get(host, "") for host in _hosts(span)):
+            if lane not in bars:
                 continue
-            track = _track(ends[host], bar) if span.row is not None else 0
-            if track < MOST_TRACKS:
-                bars[host].append(replace(bar, track=track, again=seen))
+            track = _track(ends[lane], bar) if span.row is not None else 0
+            if track < most:
+                bars[lane].append(replace(bar, track=track, again=seen))
                 seen = True
             else:
                 crowded = True
         undrawn += crowded
-    return tuple(
-        Lane(name, tuple(bars[name]), min(max(1, len(ends[name])), MOST_TRACKS)) for name in nodes
-    ), undrawn
+    return tuple(Lane(name, tuple(bars[name]), min(max(1, len(ends[name])), most)) for name in lanes), undrawn
 
 
 def _hosts(span: _Span) -> Iterable[str]:
@@ -337,7 +353,7 @@ def _words(span: _Span) -> str:
         "setaside": "nodes are set aside",
     }
     lasts = (
-        f", for {age((span.end - span.begin).total_seconds())}"
+        f", for {how_long((span.end - span.begin).total_seconds())}"
         if span.end is not None
         else ", without an end"
     )

@@ -9,7 +9,8 @@ from datetime import datetime
 from fluxqueue.api.fluxjobs import ENDED, FluxJob, State
 from fluxqueue.api.pods import Pod
 from fluxqueue.cli.jobs import state_of
-from fluxqueue.cli.tables import age, instant
+from fluxqueue.cli.tables import instant
+from fluxqueue.dashboard.rendering import how_long
 
 __all__ = ["Step", "timeline"]
 
@@ -59,7 +60,7 @@ def timeline(job: FluxJob, pods: Sequence[Pod] = ()) -> list[Step]:
     steps: list[Step] = []
     before: datetime | None = None
     for number, (name, at) in enumerate(times):
-        after = age((at - before).total_seconds()) if at is not None and before is not None else ""
+        after = how_long((at - before).total_seconds()) if at is not None and before is not None else ""
         steps.append(Step(str(name), at, after, number == last and at is not None and not _over(state)))
         before = at or before
     return steps

@@ -7,13 +7,15 @@ from the FluxJobs that are there: one goes with its Job or pod, at the latest a 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from datetime import date, timedelta
 from typing import Any, Final
 
 from fluxqueue.api.quantities import InvalidQuantity, parse_quantity
 from fluxqueue.cli.costs import cost_text, currency_of
 from fluxqueue.cli.tables import instant
-from fluxqueue.dashboard.charts import Bars, histogram, series
+from fluxqueue.dashboard.charts import Bars, Stack, histogram, histograms, stacked
 from fluxqueue.dashboard.ended_jobs import ended_link
 from fluxqueue.dashboard.pages.shared import visible_rows
 from fluxqueue.dashboard.questions import NoAnswer
@@ -28,6 +30,7 @@ _SHOWN: Final = 50
 _LONGEST: Final = 63
 _LONGEST_USER: Final = 253
 _CHOICES: Final = 1_000
+_MOST_DAYS: Final = 31
 _WAITS_S: Final = (10.0, 60.0, 600.0, 3_600.0, 21_600.0, 86_400.0)
 _ERRORS_S: Final = (-3_600.0, -600.0, -60.0, 0.0, 60.0, 600.0, 3_600.0)
 
@@ -47,18 +50,19 @@ async def history_page(site: Site, asked: Asked) -> Content:
         _ERRORS_S,
         signed=True,
     )
-    plots = [] if user else [errors]  # FluxJobs do not name who submitted them
+    plots: list[Bars | Stack] = [] if user else [errors]  # FluxJobs do not name who submitted them
     problem = currency = ""
     jobs: Sequence[dict[str, Any]] = ()
     if not namespace and asked.visible.namespaces is not None:
         problem = "Choose a namespace: the history of all namespaces is for who may list FluxJobs in all."
     else:
         try:
-            answer, report = await _asked_for(site, asked, namespace, user, days)
+            group = "account" if site.state.accounts.list() else "namespace"
+            answer, report = await _asked_for(site, asked, namespace, user, days, group)
             jobs, currency = _rows(answer, "jobs"), currency_of(answer)
             plots = [
-                histogram("waits", "Waits", [_number(job, "wait_s") for job in jobs], _WAITS_S),
-                *_uses(site, asked, _rows(report, "rows"), currency),
+                *_uses(site, asked, _rows(report, "rows"), currency, group),
+                histograms("waits", "Waits by queue", _waits(jobs), _WAITS_S),
                 *plots,
             ]
         except (NoAnswer, NoApi) as error:
@@ -92,14 +96,15 @@ async def history_page(site: Site, asked: Asked) -> Content:
 
 
 async def _asked_for(
-    site: Site, asked: Asked, namespace: str, user: str, days: str
+    site: Site, asked: Asked, namespace: str, user: str, days: str, group: str
 ) -> tuple[Mapping[str, Any], Mapping[str, Any]]:
     viewer = asked.viewer
     where = {name: text for name, text in (("namespace", namespace), ("user", user)) if text}
     api, key = site.door.api(viewer), viewer.session.key
+    where["since"] = f"{days}d"
     history, report = await asyncio.gather(
-        site.questions.history(api, key, "/history", {**where, "since": f"{days}d", "limit": _JOBS}),
-        site.questions.history(api, key, "/report", {**where, "since": f"{days}d", "by": "day"}),
+        site.questions.history(api, key, "/history", {**where, "limit": _JOBS}),
+        site.questions.history(api, key, "/report", {**where, "by": f"day,{group}"}),
     )
     return history, report
 
@@ -109,28 +114,61 @@ def _rows(answer: Mapping[str, Any], name: str) -> list[dict[str, Any]]:
     return [row for row in rows if isinstance(row, dict)] if isinstance(rows, list) else []
 
 
-def _uses(site: Site, asked: Asked, report: Sequence[dict[str, Any]], currency: str) -> list[Bars]:
-    """Return the use of cores by day, beside what the nodes have, of GPUs if any were used, and what it costs
-    if there are prices.
+def _waits(jobs: Sequence[Mapping[str, Any]]) -> dict[str, list[float]]:
+    """Return how long work waited, by queue."""
+    waits: dict[str, list[float]] = {}
+    for job in jobs:
+        waits.setdefault(str(job.get("queue") or "no queue"), []).append(_number(job, "wait_s"))
+    return waits
+
+
+def _uses(
+    site: Site, asked: Asked, report: Sequence[Mapping[str, Any]], currency: str, group: str
+) -> list[Stack]:
+    """Return the use of cores by day and whose it is, beside what the nodes have, of GPUs if any were used,
+    and what it costs if there are prices.
     """
-    report = sorted(report, key=lambda row: str(row.get("day", "")))
-    days = [str(row.get("day", ""))[5:] for row in report]
-    cpus, gpus = ([_number(row, name) / 3_600 for row in report] for name in ("cpu_s", "gpu_s"))
+    days = _days([str(row.get("day", "")) for row in report])
+
+    def by_day(amount: Callable[[Mapping[str, Any]], float]) -> dict[str, list[float]]:
+        amounts: dict[str, list[float]] = {}
+        for row in report:
+            if (day := str(row.get("day", ""))) in days:
+                values = amounts.setdefault(str(row.get(group) or f"no {group}"), [0.0] * len(days))
+                values[days[day]] += amount(row)
+        return {name: values for name, values in amounts.items() if any(values)}
+
+    def plot(name: str, title: str, amounts: dict[str, list[float]], unit: str, note: str = "") -> Stack:
+        labels = [day[5:] for day in days]
+        note = f"{unit} by day (UTC){note}"
+        return stacked(name, f"{title} by {group}", labels, amounts, unit, note, areas=True)
+
     note = ""
     if asked.visible.nodes:
         cores = sum(_cores(node.status.allocatable or {}) for node in site.state.nodes.list())
-        note = f"the nodes of today have {cores * 24:,.0f} core-hours a day"
+        note = f"; the nodes of today have {cores * 24:,.0f}"
     plots = [
-        series("cores", "Use of cores by day (UTC)", list(zip(days, cpus, strict=True)), "core-hours", note)
+        plot("cores", "Use of cores", by_day(lambda row: _number(row, "cpu_s") / 3_600), "core-hours", note)
     ]
-    if any(gpus):
-        plots.append(
-            series("gpus", "Use of GPUs by day (UTC)", list(zip(days, gpus, strict=True)), "GPU-hours")
-        )
+    if gpus := by_day(lambda row: _number(row, "gpu_s") / 3_600):
+        plots.append(plot("gpus", "Use of GPUs", gpus, "GPU-hours"))
     if currency:
-        costs = [float(cost_text(row) or 0) for row in report]
-        plots.append(series("costs", "Cost by day (UTC)", list(zip(days, costs, strict=True)), currency))
+        costs = by_day(lambda row: float(cost_text(row) or 0))
+        plots.append(plot("costs", "Cost", costs, currency))
     return plots
+
+
+def _days(written: Sequence[str]) -> dict[str, int]:
+    """Return the place of each day from the first to the last, also of those on which nothing was used."""
+    known = []
+    for text in written:
+        with suppress(ValueError):
+            known.append(date.fromisoformat(text))
+    if not known:
+        return {}
+    first, last = min(known), max(known)
+    days = min((last - first).days, _MOST_DAYS) + 1
+    return {(last - timedelta(days=days - 1 - at)).isoformat(): at for at in range(days)}
 
 
 def estimate_errors(site: Site, asked: Asked, namespace: str) -> list[float]:

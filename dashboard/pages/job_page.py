@@ -4,14 +4,13 @@ of work that is gone, what the history has.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
 from fluxqueue.api.fluxjobs import LIVE, FluxJob
 from fluxqueue.cli.efficiency import Fact, facts_of
-from fluxqueue.cli.explain import Observed, explain
+from fluxqueue.cli.explain import Observed, facts_about, headline
 from fluxqueue.cli.jobs import object_name, state_of
 from fluxqueue.cli.pod_metrics import PodUse
 from fluxqueue.cli.pod_placement import placement, pod_state
@@ -26,7 +25,6 @@ from fluxqueue.dashboard.viewers import NoApi
 
 __all__ = ["ended_job_page", "find_job", "job_page"]
 
-_FACT: Final = re.compile(r"  (?P<name>\S.{0,30}?|\s*) {3,}(?P<text>\S.*)")
 _MOST_RANKS: Final = 200
 
 
@@ -97,15 +95,14 @@ def _content(
     known: Sequence[tuple[str, str]] = (),
     use: Sequence[Fact] = (),
 ) -> Content:
-    headline, facts = _explained(job, objects, site)
-    facts += known
+    seen, now = Observed(job, objects.template, pods=objects.pods or ()), site.clock()
     html = render(
         "job.html",
         job=job,
         status=job.status,
         row=JobRow(job),
-        headline=headline,
-        facts=facts,
+        headline=headline(job, now),
+        facts=[*facts_about(seen, now), *known],
         use=use if job.status.started_at else (),
         steps=timeline(job, objects.pods or ()),
         pods=_pod_lines(job, objects),
@@ -121,18 +118,6 @@ def _content(
         else [],
     )
     return Content(object_name(job) or job.metadata.name, html)
-
-
-def _explained(job: FluxJob, objects: JobObjects, site: Site) -> tuple[str, list[tuple[str, str]]]:
-    """Return the first sentence and the facts of `kubectl fluxqueue explain`."""
-    lines = explain(Observed(job, objects.template, pods=objects.pods or ()), site.clock()).split("\n")
-    facts: list[tuple[str, str]] = []
-    for line in lines[2:]:
-        found = _FACT.fullmatch(line)
-        if found is None:
-            break
-        facts.append((found["name"].strip(), found["text"]))
-    return lines[0], facts
 
 
 def _pod_lines(job: FluxJob, objects: JobObjects) -> list[_PodLine]:

@@ -72,7 +72,7 @@ def _gauge(use: Use) -> Gauge:
     def percent(amount: int) -> float:
         return min(100.0, round(100 * amount / use.total, 1)) if use.total else 0.0
 
-    return Gauge(use.title, use.text, percent(use.seen + use.others), percent(use.others))
+    return Gauge(use.title, use.figures, percent(use.seen + use.others), percent(use.others))
 
 
 def _not_ready(nodes: NodeMap | None) -> int:

@@ -15,7 +15,7 @@ from fluxqueue.api.formatting import natural_order
 from fluxqueue.cli.tables import instant
 from fluxqueue.dashboard.pages.shared import visible_rows
 from fluxqueue.dashboard.plan import Plan, plan_of
-from fluxqueue.dashboard.rendering import utc
+from fluxqueue.dashboard.rendering import colours, utc
 from fluxqueue.dashboard.site import Asked, Content, Site, render
 
 __all__ = ["plan_page"]
@@ -31,13 +31,12 @@ async def plan_page(site: Site, asked: Asked) -> Content:
     """Return the chart."""
     chosen = asked.parameters.get("hours", "")
     hours = int(chosen) if chosen in _HOURS else 0
-    by_work = asked.parameters.get("by", "") == "work"
+    by = asked.parameters.get("by", "")
+    by = by if by in (*(["rack"] if site.settings.levels and asked.visible.nodes else []), "work") else ""
     wanted = asked.parameters.get("q", "").strip().lower()[:_LONGEST]
     window = _window(asked.parameters, site.clock()) if not hours else None
-    key = ("plan", asked.visible, hours, by_work, wanted, window)
-    return site.shared.get(
-        key, site.state.version, lambda: _make(site, asked, hours, wanted, window, by_work=by_work)
-    )
+    key = ("plan", asked.visible, hours, by, wanted, window)
+    return site.shared.get(key, site.state.version, lambda: _make(site, asked, hours, wanted, window, by))
 
 
 def _window(parameters: Mapping[str, str], now: datetime) -> tuple[datetime, datetime] | None:
@@ -58,26 +57,34 @@ def _make(
     hours: int,
     wanted: str,
     window: tuple[datetime, datetime] | None,
-    *,
-    by_work: bool,
+    by: str,
 ) -> Content:
     reservations = site.state.reservations.list() if asked.visible.reservations else []
     rows = list(visible_rows(site, asked.visible))
-    nodes = None
-    if not by_work:
+    nodes = racks = None
+    if by != "work":
         names = {node.metadata.name for node in site.state.nodes.list()} if asked.visible.nodes else set()
         names.update(host for row in rows if row.began is not None for host in row.shares)
         nodes = sorted((name for name in names if wanted in name.lower()), key=natural_order)
-    plan = plan_of(rows, reservations, site.clock(), hours, nodes=nodes, window=window)
-    kept = {**({"by": "work"} if by_work else {}), **({"q": wanted} if wanted else {})}
+    if by == "rack":
+        labels = {node.metadata.name: node.metadata for node in site.state.nodes.list()}
+        racks = {
+            name: " / ".join(filter(None, map(meta.label, site.settings.levels))) or "no rack"
+            for name, meta in labels.items()
+        }
+    plan = plan_of(rows, reservations, site.clock(), hours, nodes=nodes, racks=racks, window=window)
+    drawn = (*plan.nodes, *plan.lanes, *plan.endless)
+    kept = {name: value for name, value in (("by", by), ("q", wanted)) if value}
     html = render(
         "plan.html",
         plan=plan,
         hours=hours,
         choices=_HOURS,
-        by_work=by_work,
+        by=by,
+        levels=site.settings.levels and asked.visible.nodes,
         wanted=wanted,
         window=window,
+        hues=colours(bar.key for lane in drawn for bar in lane.bars if bar.row),
         zooms=_zooms(plan, kept, reset=window is not None or bool(hours)),
     )
     return Content("Plan", html)

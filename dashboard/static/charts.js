@@ -90,7 +90,36 @@
     };
   }
 
+  // Parts on each other: each is drawn from the ground to the sum up to it, the highest first.
+  function stack(data, width) {
+    const base = bars({ labels: data.labels, values: [], late: [], unit: "" }, width);
+    const paths = data.kind === "areas" ? undefined : base.series[1].paths;
+    const hue = (name, index) => colour(name === "others" ? "--others" : `--c${index}`);
+    const kind = (each, index) => ({
+      label: each.name,
+      paths,
+      fill: data.kind === "areas" ? `${hue(each.name, index)}d0` : hue(each.name, index),
+      stroke: hue(each.name, index),
+      width: data.kind === "areas" ? 1 : 0,
+      points: { show: false },
+    });
+    const said = (value, unit) => `${Number(value.toPrecision(4)).toLocaleString()} ${unit}`;
+    const edge = data.kind === "areas" ? [0, data.labels.length - 1] : [-0.6, data.labels.length - 0.4];
+    return {
+      ...base,
+      series: [{}, ...data.series.map(kind).reverse()],
+      scales: { ...base.scales, x: { time: false, range: edge } },
+      plugins: [tip((at) => [data.labels[at], ...data.series.filter((each) => each.values[at]).map((each) => `${each.name}: ${said(each.values[at], each.unit)}`)])],
+    };
+  }
+
+  function sums(data) {
+    const whole = data.labels.map(() => 0);
+    return data.series.map((each) => each.values.map((value, at) => (whole[at] += value)));
+  }
+
   function values(data) {
+    if (data.kind === "areas" || data.kind === "stacks") return [data.labels.map((_, index) => index), ...sums(data).reverse()];
     if (data.kind === "curve") return [data.times, ...data.series.map((each) => each.values)];
     const side = (late) => data.values.map((value, index) => (data.late[index] === late ? value : null));
     return [data.labels.map((_, index) => index), side(false), side(true)];
@@ -99,7 +128,8 @@
   function draw(element) {
     const data = JSON.parse(element.dataset.chart);
     const size = { width: element.clientWidth, height: element.clientHeight };
-    const options = data.kind === "curve" ? curve(data) : bars(data, size.width);
+    const make = { curve, bars, areas: stack, stacks: stack }[data.kind];
+    const options = make(data, size.width);
     const old = drawn.get(element.id);
     if (old && old.element === element && old.text === element.dataset.chart) return;
     const plot = new uPlot(

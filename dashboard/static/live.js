@@ -6,20 +6,18 @@
   const live = document.getElementById("live");
   const connection = document.getElementById("connection");
 
-  // "95s", "3m10s", "2h5m", "3d4h": as `kubectl` writes ages.
+  // "95s", "3m10s", "47m", "2h5m", "3d4h": as `rendering.how_long` of the server.
   function age(seconds) {
     const whole = Math.max(0, Math.floor(seconds));
     const two = (large, name, small, smaller) => {
       const rest = Math.floor((whole % large) / small);
       return `${Math.floor(whole / large)}${name}${rest ? rest + smaller : ""}`;
     };
-    if (whole < 120) return `${whole}s`;
+    if (whole < 120 && whole !== 60) return `${whole}s`;
     if (whole < 600) return two(60, "m", 1, "s");
-    if (whole < 10800) return `${Math.floor(whole / 60)}m`;
-    if (whole < 28800) return two(3600, "h", 60, "m");
-    if (whole < 172800) return `${Math.floor(whole / 3600)}h`;
-    if (whole < 691200) return two(86400, "d", 3600, "h");
-    return `${Math.floor(whole / 86400)}d`;
+    if (whole < 3600) return `${Math.floor(whole / 60)}m`;
+    if (whole < 86400) return two(3600, "h", 60, "m");
+    return two(86400, "d", 3600, "h");
   }
 
   function writeTimes(within) {
@@ -35,7 +33,7 @@
       if (element.dataset.kind === "since") text = age(-left);
       if (element.dataset.kind === "ago") text = `${age(-left)} ago`;
       if (element.dataset.kind === "until") text = left >= 1 ? `in ${age(left)}` : "now";
-      if (element.dataset.kind === "end") text = left >= 1 ? `in ${age(left)}` : `${age(-left)} ago by its limit`;
+      if (element.dataset.kind === "end") text = left >= 1 ? `ends in ${age(left)}` : `was to end ${age(-left)} ago`;
       if (element.dataset.kind === "hour") text = local.toLocaleTimeString([], { hour: "2-digit", minute: "2-digit" });
       if (element.dataset.kind === "day") text = local.toLocaleString([], { weekday: "short", hour: "2-digit", minute: "2-digit" });
       if (element.textContent !== text) element.textContent = text;

@@ -5,7 +5,7 @@ as the queue would write it.
 from __future__ import annotations
 
 import random
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 from typing import Any, Final
@@ -16,6 +16,7 @@ from support.dashboard_site import Stage, node
 from fluxqueue.api.fluxaccounts import FluxAccount
 from fluxqueue.api.fluxjobs import FluxJob, fluxjob_name
 from fluxqueue.api.fluxqueues import FluxQueue
+from fluxqueue.api.fluxreservations import FluxReservation
 from fluxqueue.queue.model.jobspecs import SizedPods, jobspec_of
 
 ZONE: Final = "topology.kubernetes.io/zone"
@@ -29,6 +30,8 @@ ACCOUNTS: Final = {
     "materials": "violet",
     "teaching": "grey",
 }
+USERS: Final = ("alice", "bohr", "curie", "dirac", "euler", "fermi", "gauss")
+_WHY: Final = "KubeletNotReady", "container runtime is down"
 _REASONS: Final = ("WaitingForNodes", "BlockedByReservation", "QueueLimit", "Held", "WaitingForDependency")
 _NAMES: Final = (
     "lammps",
@@ -47,10 +50,10 @@ _NAMES: Final = (
 
 
 def busy_cluster(
-    stage: Stage, now: datetime, *, nodes: int = 64, waiting: int = 120, ended: int = 190
+    stage: Stage, now: datetime, *, nodes: int = 64, waiting: int = 120, ended: int = 179
 ) -> None:
-    """Fill a stage: most nodes have work, some are free, two are not usable;
-    the day before was less and more busy.
+    """Fill a stage: most nodes have work, some are free, three are not usable;
+    the day before was less and more busy. As it stands it has 312 jobs.
     """
     chance = random.Random(7)
     for number in range(nodes):
@@ -59,9 +62,11 @@ def busy_cluster(
             RACK: f"rack-{number * 8 // nodes + 1}",
         }
         broken = number in (nodes // 3, nodes // 3 + 1)
+        down = number == nodes - 5
         stage.state.nodes.apply(
-            node(f"node-{number + 1:03}", cpu=CORES, cordoned=broken, ready=number != nodes - 5, **labels)
+            node(f"node-{number + 1:03}", cpu=CORES, cordoned=broken, ready=not down, why=_WHY, **labels)
         )
+    stage.state.reservations.apply(_maintenance(now, nodes))
     for name, weight in QUEUES.items():
         status = {
             "pending": waiting * weight // 10,
@@ -99,6 +104,53 @@ def busy_cluster(
         stage.state.accounts.apply(msgspec.convert(made, FluxAccount))
     for job in _work(chance, now, nodes, waiting, ended):
         stage.show(job)
+
+
+def _maintenance(now: datetime, nodes: int) -> FluxReservation:
+    """Return that of the two nodes that are cordoned."""
+    hosts = f"node-[{nodes // 3 + 1:03}-{nodes // 3 + 2:03}]"
+    begin, end = now - timedelta(minutes=50), now + timedelta(minutes=130)
+    status = {"state": "Active", "nodes": hosts, "nodeCount": 2, "start": _text(begin), "end": _text(end)}
+    meta = {"name": "new-memory", "uid": "new-memory"}
+    spec = {"maintenance": True, "atStart": "drain"}
+    return msgspec.convert({"metadata": meta, "spec": spec, "status": status}, FluxReservation)
+
+
+def busy_history(now: datetime) -> dict[str, Mapping[str, Any]]:
+    """Return what the queue's port answers about the month before."""
+    chance = random.Random(11)
+    days: list[dict[str, Any]] = []
+    for day in range(30):
+        week = 0.55 if (now - timedelta(days=day)).weekday() > 4 else 1.0
+        for number, account in enumerate(ACCOUNTS):
+            hours = 4_600 / (number + 1.6) * week * chance.uniform(0.6, 1.15)
+            row = {"day": _text(now - timedelta(days=day))[:10], "account": account}
+            days.append({**row, "cpu_s": 3_600 * hours, "gpu_s": 3_600 * hours / (30 if number < 2 else 90)})
+    jobs = []
+    for number in range(900):
+        queue = chance.choices(list(QUEUES), list(QUEUES.values()))[0]
+        mean = {"batch": 1_100, "gpu": 4_000, "night": 15_000}[queue]
+        wait = chance.lognormvariate(0, 1.6) * mean / 4
+        end = now - timedelta(minutes=11 * number + 3)
+        name = f"{chance.choice(_NAMES)}-{4000 - number}"
+        failed = chance.random() < 0.06
+        jobs.append(
+            {
+                "namespace": chance.choice(list(ACCOUNTS.values())),
+                "kind": "Job",
+                "name": name,
+                "uid": f"gone-{number}",
+                "queue": queue,
+                "user": USERS[number % len(USERS)],
+                "state": "Failed" if failed else "Completed",
+                "outcome": "Failed" if failed else "Succeeded",
+                "wait_s": wait,
+                "run_s": chance.choice((300, 1_800, 7_200, 14_400)) * chance.uniform(0.5, 1.0),
+                "submitted_at": _text(end - timedelta(hours=5)),
+                "finished_at": _text(end),
+            }
+        )
+    return {"/history": {"jobs": jobs, "next": None}, "/report": {"rows": days}}
 
 
 def _work(chance: random.Random, now: datetime, nodes: int, waiting: int, ended: int) -> Iterator[FluxJob]:
@@ -178,6 +230,7 @@ def _job(
         "durationSeconds": limit,
         "jobspec": jobspec_of(f"{namespace}/{name}", [SizedPods(amounts, pods)], duration_s=limit),
     }
+    status = {"submittedBy": USERS[number * 7 % len(USERS)], **status}
     times = {
         key: _text(value) if isinstance(value, datetime) else value
         for key, value in {"account": account, **status}.items()

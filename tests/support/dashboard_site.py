@@ -76,12 +76,20 @@ def job(
 
 
 def node(
-    name: str, *, version: int = 1, cpu: int = 8, ready: bool = True, cordoned: bool = False, **labels: str
+    name: str,
+    *,
+    version: int = 1,
+    cpu: int = 8,
+    ready: bool = True,
+    cordoned: bool = False,
+    why: tuple[str, str] = ("", ""),
+    **labels: str,
 ) -> Node:
-    """Return a node; keywords are labels."""
+    """Return a node; ``why`` has reason and message of one that is not ready, keywords are labels."""
+    condition = {"type": "Ready", "status": "True" if ready else "False"}
     status = {
         "allocatable": {"cpu": str(cpu), "memory": "16Gi", "pods": "110", "nvidia.com/gpu": "2"},
-        "conditions": [{"type": "Ready", "status": "True" if ready else "False"}],
+        "conditions": [condition if ready else {**condition, "reason": why[0], "message": why[1]}],
     }
     meta = {"name": name, "uid": f"uid-of-{name}", "resourceVersion": str(version), "labels": labels}
     return msgspec.convert({"metadata": meta, "spec": {"unschedulable": cordoned}, "status": status}, Node)

@@ -1,5 +1,7 @@
+import msgspec
 from support.dashboard_site import job, node
 
+from fluxqueue.api.nodes import NodeSpec, Taint
 from fluxqueue.dashboard.access import EVERYTHING, Visible
 from fluxqueue.dashboard.job_rows import JobRow
 from fluxqueue.dashboard.node_map import Cell, NodeMap, Use, node_map
@@ -71,3 +73,27 @@ def test_amounts_that_cannot_be_read_are_left_out() -> None:
     odd = node("odd")
     odd.status.allocatable["cpu"] = "many"  # type: ignore[index]
     assert "cpu" not in [each.name for each in cells(node_map([odd], [], EVERYTHING, ()))["odd"].uses]
+
+
+def test_a_node_that_takes_no_work_says_why() -> None:
+    cordoned, down = node("node-1", cordoned=True), node("node-2", ready=False)
+    down.status.conditions[0] = msgspec.structs.replace(  # type: ignore[index]
+        down.status.conditions[0],  # type: ignore[index]
+        reason="KubeletNotReady",
+        message="no runtime",
+    )
+    taints = [Taint(key="node.kubernetes.io/unschedulable"), Taint(key="disk", value="broken")]
+    tainted = msgspec.structs.replace(cordoned, spec=NodeSpec(unschedulable=True, taints=taints))
+    found = cells(node_map([tainted, down, node("node-3")], [], EVERYTHING, (), {"node-1": "cooling"}))
+    assert {name: cell.why for name, cell in found.items()} == {
+        "node-1": "FluxReservation cooling, taint disk=broken",
+        "node-2": "KubeletNotReady: no runtime",
+        "node-3": "",
+    }
+    assert found["node-2"].words.startswith("node-2, down (KubeletNotReady: no runtime): no work")
+
+
+def test_figures_below_a_title_have_one_unit() -> None:
+    assert Use("cpu", 660_000, 500, 1_024_000).figures == "660 of 1,024"
+    assert Use("memory", 495 << 10, 0, 1 << 20).figures == "495 of 1,024 GiB"
+    assert Use("nvidia.com:gpu", 14, 0, 128).figures == "14 of 128"

@@ -71,7 +71,9 @@ def test_an_estimate_that_has_passed_begins_now() -> None:
 
 def test_work_without_an_end_is_drawn_to_the_edge() -> None:
     bar = (
-        plan(job("endless", state="Running", startedAt=at(-60), spec={"durationSeconds": 0})).lanes[0].bars[0]
+        plan(job("endless", state="Running", startedAt=at(-60), spec={"durationSeconds": 0}))
+        .endless[0]
+        .bars[0]
     )
     assert abs(bar.x + bar.width - WIDTH) < 0.02
     assert "without an end" in bar.words
@@ -216,3 +218,23 @@ def test_waiting_work_waits_for_what_ends_where_it_starts() -> None:
     words = {lane.label: lane.bars[0].words for lane in found.lanes}
     assert words["job/at-once"].endswith("for 5m, when job/second, job/first end")
     assert words["job/later"].endswith(", after job/at-once ends")
+
+
+def test_work_without_an_end_is_folded_away_from_all_work() -> None:
+    service = job("service", state="Running", startedAt=at(-60), nodes="node-1", spec={"durationSeconds": 0})
+    found = plan(service, job("runs", state="Running", startedAt=at(-60)))
+    assert [lane.label for lane in found.lanes] == ["job/runs"]
+    assert [lane.label for lane in found.endless] == ["job/service"]
+    by_node = plan(service, nodes=("node-1",))
+    assert ([bar.label for bar in by_node.nodes[0].bars], by_node.endless) == (["job/service"], ())
+
+
+def test_a_rack_has_the_work_of_its_nodes_once() -> None:
+    wide = job("wide", state="Running", startedAt=at(-60), nodes="node-[1-3]", spec={"pods": 3})
+    small = job("small", state="Running", startedAt=at(-30), nodes="node-2")
+    nodes, racks = ("node-1", "node-2", "node-3"), {"node-1": "r1", "node-2": "r1", "node-3": "r2"}
+    found = plan_of([JobRow(wide), JobRow(small)], (), NOW, nodes=nodes, racks=racks)
+    assert [(lane.label, [bar.label for bar in lane.bars], lane.tracks) for lane in found.nodes] == [
+        ("r1", ["job/wide", "job/small"], 2),
+        ("r2", ["job/wide"], 1),
+    ]

@@ -3,7 +3,17 @@ import re
 import pytest
 from jinja2 import UndefinedError
 
-from fluxqueue.dashboard.rendering import STATIC, asset, assets, colour, environment, job_link, moment, told
+from fluxqueue.dashboard.rendering import (
+    STATIC,
+    asset,
+    assets,
+    colours,
+    environment,
+    how_long,
+    job_link,
+    moment,
+    told,
+)
 
 
 def test_texts_are_escaped() -> None:
@@ -32,11 +42,36 @@ def test_a_time_is_written_for_scripts_and_for_people() -> None:
     assert "none" in str(moment(None))
 
 
-def test_a_name_has_always_the_same_colour() -> None:
-    colours = {colour(f"uid-{number}") for number in range(200)}
-    assert len(colours) > 150
-    assert all(re.fullmatch(r"oklch\(0\.\d+ 0\.12 \d+\)", each) for each in colours)
-    assert colour("uid-1") == colour("uid-1")
+def test_colours_do_not_repeat_among_what_is_seen() -> None:
+    names = [f"uid-{number}" for number in range(24)]
+    found = colours(names)
+    assert len(set(found.values())) == len(names)
+    assert colours(names[:1])[names[0]] == found[names[0]], "a name keeps its colour while others come"
+    assert all(re.fullmatch(r"oklch\(0\.\d+ 0\.\d+ \d+\)", each) for each in found.values())
+    assert len(set(colours(f"uid-{number}" for number in range(200)).values())) > 150
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"),
+    [
+        (-5, "0s"),
+        (95, "95s"),
+        (60, "1m"),
+        (190, "3m10s"),
+        (2_820, "47m"),
+        (6_000, "1h40m"),
+        (7_200, "2h"),
+        (86_399, "23h59m"),
+        (90_000, "1d1h"),
+        (86_400 * 40, "40d"),
+    ],
+)
+def test_a_part_of_a_limit_and_the_limit_have_the_same_units(seconds: float, text: str) -> None:
+    assert how_long(seconds) == text
+
+
+def test_an_end_that_may_have_passed_is_called_a_limit() -> None:
+    assert ">limit 2026-03-02 12:00:00 UTC<" in moment("2026-03-02T12:00:00Z", "end")
 
 
 def test_every_file_comes_from_here() -> None:

@@ -1,10 +1,12 @@
 from collections.abc import Iterator
 from pathlib import Path
 
+import msgspec
 import pytest
 from support.dashboard_site import LISTS_ALL, Stage, at, job, node
 from support.queue_standin import QueueStandin, claims_token, run_queue_standin
 
+from fluxqueue.api.fluxaccounts import FluxAccount
 from fluxqueue.dashboard.pages.history_page import estimate_errors, history_page
 from fluxqueue.dashboard.settings import QueueAddress
 from fluxqueue.dashboard.site import Asked
@@ -47,9 +49,9 @@ async def test_the_plots_are_of_the_namespace_and_the_days_that_were_chosen(queu
     asked_for = {(path, query["since"], query["namespace"]) for path, query, _ in queue.asked}
     assert asked_for == {("/history", "30d", "blue"), ("/report", "30d", "blue")}
     for expected in (
-        "Waits",
-        "Use of cores by day (UTC)",
-        "the nodes of today have 240 core-hours a day",
+        "Waits by queue",
+        "Use of cores by namespace",
+        "core-hours by day (UTC); the nodes of today have 240",
         "job/lammps-3",
         "Start against",
     ):
@@ -125,6 +127,23 @@ async def test_costs_are_shown_where_there_are_prices(queue: QueueStandin) -> No
         "/report": {"rows": [day], "currency": "EUR"},
     }
     text = (await history_page(made.site, await asked(made, BLUE, namespace="blue"))).html
-    for expected in ('<th scope="col">Cost, EUR</th>', '<td class="number">0.01</td>', "Cost by day (UTC)"):
+    for expected in ('<th scope="col">Cost, EUR</th>', '<td class="number">0.01</td>', "Cost by namespace"):
         assert expected in text
     assert '<th scope="row">11-22</th><td class="number">1,235 EUR</td>' in text
+
+
+async def test_use_is_by_account_where_there_are_accounts_and_has_every_day(queue: QueueStandin) -> None:
+    made = stage(queue)
+    meta = {"metadata": {"name": "physics", "uid": "physics"}}
+    made.state.accounts.apply(msgspec.convert(meta, FluxAccount))
+    queue.answers["/report"] = {
+        "rows": [
+            {"day": "2026-03-02", "account": "physics", "cpu_s": 7_200.0},
+            {"day": "2026-02-28", "account": "", "cpu_s": 3_600.0},
+            {"day": "odd", "account": "physics", "cpu_s": 3_600.0},
+        ]
+    }
+    text = (await history_page(made.site, await asked(made, BLUE, namespace="blue"))).html
+    assert [query["by"] for path, query, _ in queue.asked if path == "/report"] == ["day,account"]
+    assert "Use of cores by account: 02-28: 1 core-hours: no account 1; 03-01: 0 core-hours" in text
+    assert "Waits by queue: &lt; 10s: 16 jobs" in text

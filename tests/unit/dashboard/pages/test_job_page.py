@@ -1,4 +1,5 @@
 import asyncio
+import re
 from dataclasses import replace
 
 import pytest
@@ -8,6 +9,7 @@ from fluxqueue.dashboard.job_objects import JobObjects
 from fluxqueue.dashboard.pages import job_page as module
 from fluxqueue.dashboard.pages.job_page import find_job, job_page
 from fluxqueue.dashboard.people import ProxyHeaders
+from fluxqueue.dashboard.rendering import moment
 from fluxqueue.dashboard.site import Asked, NoSuchPage
 from fluxqueue.kube.kinds import EVENTS, PODS
 
@@ -34,6 +36,14 @@ async def test_it_says_why_and_until_when_as_explain_does() -> None:
     assert "job/wrf in namespace blue waits in queue default at position 1" in text
     assert "needs 24 cpu, 8 are free" in text
     assert "<dt>What helps</dt>" in text
+
+
+async def test_all_its_times_are_those_of_one_clock() -> None:
+    stage = Stage()
+    stage.show(job("wrf", reason="WaitingForNodes", eta=at(600)))
+    text = await html(stage)
+    assert f"estimated for {moment(at(600))}, in 10m" in text
+    assert re.findall(r"[ >]\d\d:\d\d:\d\d", re.sub(r"<time.*?</time>", "", text)) == []
 
 
 async def test_verbs_are_offered_to_who_may_and_as_far_as_they_are_possible() -> None:

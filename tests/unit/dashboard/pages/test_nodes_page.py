@@ -1,5 +1,7 @@
+import msgspec
 from support.dashboard_site import LISTS_ALL, Stage, job, node
 
+from fluxqueue.api.fluxreservations import FluxReservation
 from fluxqueue.dashboard.pages.nodes_page import nodes_page
 from fluxqueue.dashboard.site import Asked
 
@@ -96,3 +98,36 @@ async def test_a_node_is_found_by_its_state_behind_more_nodes_than_are_shown() -
     free = await html(made, LISTS_ALL, NODES, state="free")
     assert free.count('href="?node=') == 5_000
     assert "99 more are not shown" in free
+
+
+async def test_the_map_is_coloured_by_whose_work_it_is() -> None:
+    made = stage()
+    made.show(
+        job("a", state="Running", nodes="node-2", account="physics", submittedBy="bob"),
+        job("b", state="Running", nodes="node-3", account="physics", submittedBy="x y"),
+    )
+    text = await html(made, LISTS_ALL, NODES, by="account")
+    assert "<h2>Accounts on these nodes" in text
+    assert 'physics <span class="quiet">2 nodes</span>' in text
+    assert 'href="/queue?state=live&amp;account=physics" data-job="account-physics"' in text
+    assert 'no account <span class="quiet">1 node</span>' in text
+    assert text.count('class="ground"') == 3
+    assert 'data-job="user-x%20y"' in await html(made, LISTS_ALL, NODES, by="user")
+    assert "use-" in await html(made, LISTS_ALL, NODES, by="nonsense")
+
+
+async def test_nodes_that_take_no_work_are_listed_with_why() -> None:
+    made = stage()
+    for name in ("node-8", "node-9"):
+        made.state.nodes.apply(node(name, cordoned=True))
+    spec = {"maintenance": True}
+    status = {"state": "Active", "nodes": "node-[8-9]", "start": "2026-03-02T11:00:00Z"}
+    meta = {"name": "cooling", "uid": "cooling"}
+    made.state.reservations.apply(
+        msgspec.convert({"metadata": meta, "spec": spec, "status": status}, FluxReservation)
+    )
+    text = await html(made, LISTS_ALL, NODES)
+    assert "<strong>node-[8-9]</strong> cordoned, and nothing says why" in text
+    made.clock.now += 60
+    text = await html(made, LISTS_ALL, NODES, ("list", "fluxreservations", ""))
+    assert "<strong>node-[8-9]</strong> cordoned: FluxReservation cooling" in text
