@@ -210,7 +210,8 @@ def _median(values: Sequence[float]) -> str:
 
 def _short(labels: Sequence[str]) -> list[str]:
     """Return labels as short as an axis needs them."""
-    return [label.replace(" and more", "+").replace(" to ", "-") for label in labels]
+    between = ".." if any(label.startswith("-") for label in labels) else "-"
+    return [label.replace(" and more", "+").replace(" to ", between) for label in labels]
 
 
 def _amount(value: float) -> str:

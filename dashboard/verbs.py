@@ -106,18 +106,21 @@ def objection(name: str, job: FluxJob) -> str:
     return ""
 
 
-def consequences(job: FluxJob) -> dict[str, str]:
-    """Return what each verb does to a job, for who is about to use it."""
+def consequences(job: FluxJob, behind: int = 0) -> dict[str, str]:
+    """Return what each verb does to a job, for who is about to use it; ``behind`` others wait for it to start
+    or to end.
+    """
     pods = "its pod is" if job.spec.pods == 1 else f"its {job.spec.pods} pods are"
     runs = state_of(job) in _LIVE
+    others = f" {behind} {'other' if behind == 1 else 'others'} may start earlier." if behind else ""
     return {
-        "hold": "It does not start until it is released.",
+        "hold": f"It does not start until it is released.{others}",
         "release": "It may start as soon as nodes are free.",
         "prioritize": "What has a higher priority starts first; others may start later.",
         "move": "The limits and the policy of the other queue count; it keeps its submit time there.",
-        "cancel": f"It ends now: {pods} stopped, and what it has done so far may be lost."
+        "cancel": f"It ends now: {pods} stopped, and what it has done so far may be lost.{others}"
         if runs
-        else "It leaves the queue and never starts.",
+        else f"It leaves the queue and never starts.{others}",
     }
 
 

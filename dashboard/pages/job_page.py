@@ -6,9 +6,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from datetime import timedelta
 from typing import Final
 
-from fluxqueue.api.fluxjobs import LIVE, FluxJob
+from fluxqueue.api.fluxjobs import LIVE, FluxJob, State
 from fluxqueue.cli.efficiency import Fact, facts_of
 from fluxqueue.cli.explain import Observed, facts_about, headline
 from fluxqueue.cli.jobs import object_name, state_of
@@ -18,6 +19,7 @@ from fluxqueue.dashboard.access import patches
 from fluxqueue.dashboard.ended_jobs import ended_job
 from fluxqueue.dashboard.job_objects import JobObjects, read_objects
 from fluxqueue.dashboard.job_rows import JobRow
+from fluxqueue.dashboard.pages.shared import planned_start, visible_rows
 from fluxqueue.dashboard.site import Asked, Content, NoSuchPage, Site, render
 from fluxqueue.dashboard.timeline import timeline
 from fluxqueue.dashboard.verbs import VERBS, consequences, objection
@@ -26,6 +28,8 @@ from fluxqueue.dashboard.viewers import NoApi
 __all__ = ["ended_job_page", "find_job", "job_page"]
 
 _MOST_RANKS: Final = 200
+_IN_TIMELINE: Final = ("Submitted", "Allocated", "Started", "Finished")
+_AT_ONCE: Final = timedelta(seconds=60)
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,20 +99,23 @@ def _content(
     known: Sequence[tuple[str, str]] = (),
     use: Sequence[Fact] = (),
 ) -> Content:
+    row = JobRow(job)
     seen, now = Observed(job, objects.template, pods=objects.pods or ()), site.clock()
     html = render(
         "job.html",
         job=job,
         status=job.status,
-        row=JobRow(job),
+        row=row,
         headline=headline(job, now),
-        facts=[*facts_about(seen, now), *known],
-        use=use if job.status.started_at else (),
+        facts=[*(each for each in facts_about(seen, now) if each[0] not in _IN_TIMELINE), *known],
+        use=[each for each in use if each.name != "Time" or row.ends is None]
+        if job.status.started_at
+        else (),
         steps=timeline(job, objects.pods or ()),
         pods=_pod_lines(job, objects),
         objects=objects,
         chosen=asked.parameters.get("pod", ""),
-        does=consequences(job),
+        does=consequences(job, _behind(site, asked, row) if may else 0),
         objections={name: objection(name, job) for name in VERBS},
         may=may,
         ended=ended,
@@ -118,6 +125,21 @@ def _content(
         else [],
     )
     return Content(object_name(job) or job.metadata.name, html)
+
+
+def _behind(site: Site, asked: Asked, row: JobRow) -> int:
+    """Return how many others that the person sees wait behind it in its queue, or start when it ends."""
+    position, end = row.job.status.position, row.ends
+    count = 0
+    for each in visible_rows(site, asked.visible):
+        if each.state != State.PENDING or each.uid == row.uid:
+            continue
+        status = each.job.status
+        if row.state == State.PENDING:
+            count += each.queue == row.queue and position is not None and (status.position or 0) > position
+        elif end is not None and (start := planned_start(each.job)) is not None:
+            count += abs(start - end) <= _AT_ONCE
+    return count
 
 
 def _pod_lines(job: FluxJob, objects: JobObjects) -> list[_PodLine]:

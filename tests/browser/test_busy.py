@@ -1,7 +1,8 @@
 """The pages of a busy cluster in a browser, at the widths of a desk and of a telephone: nothing is cut off,
 and what lights up does.
 
-The application itself is served here, with work that is made up: 64 nodes and 300 jobs. The pictures of
+The application itself is served here, with work that is made up: 64 nodes and 312 jobs, or 1,000
+and 10,000. The pictures of
 docs/dashboard.md are taken here.
 """
 
@@ -11,17 +12,21 @@ import datetime as dt
 import re
 import threading
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
 
 import pytest
 import uvicorn
 from playwright.sync_api import Browser, Page, expect
 from support.accessibility import is_accessible
-from support.dashboard_load import RACK, ZONE, busy_cluster
+from support.dashboard_load import RACK, ZONE, busy_cluster, busy_history
 from support.dashboard_logs import Printer
 from support.dashboard_site import Stage
+from support.queue_standin import QueueStandin, claims_token, run_queue_standin
 
 from fluxqueue.certs.guarded_server import listen
 from fluxqueue.dashboard.people import ProxyHeaders
+from fluxqueue.dashboard.settings import QueueAddress
 from fluxqueue.local.ports import free_port
 from fluxqueue.local.processes import wait_until
 
@@ -32,16 +37,17 @@ PAGES = {
     "overview": "/",
     "queue": "/queue",
     "nodes": "/nodes",
+    "nodes-account": "/nodes?by=account",
     "plan": "/plan",
+    "plan-rack": "/plan?by=rack",
     "plan-work": "/plan?by=work",
+    "submit": "/submit",
     "limits": "/limits",
+    "history": "/history?days=30",
 }
-_PICTURES = {
-    *((name, 1400, "light") for name in ("overview", "queue", "nodes", "plan", "limits")),
-    *((name, 1400, "dark") for name in ("overview", "plan")),
-    *((name, 390, "light") for name in ("overview", "queue")),
-    *((name, 390, "dark") for name in ("nodes", "plan")),
-}
+_SHOWN = ("overview", "queue", "nodes", "plan", "job", "history")
+"""Pages whose pictures are in the documentation at each width, light and dark; of others one is there."""
+JOBS = {"busy": 312, "crowd": 10_000}
 _RIGHTS = [
     *(("list", kind, "") for kind in ("fluxjobs", "nodes", "fluxqueues", "fluxaccounts", "fluxreservations")),
     ("get", "pods/log", ""),
@@ -50,23 +56,34 @@ _RIGHTS = [
 _SECRET = "of the proxy"
 
 
-@pytest.fixture(scope="module")
-def stage() -> Stage:
-    """What the application is made from."""
+def _stage(standin: QueueStandin, **size: int) -> Stage:
+    """Return what an application is made from: three queues, and work of this number."""
+    now = dt.datetime.now(dt.UTC)
     made = Stage(
+        queue=QueueAddress(standin.url, standin.ca),
         levels=(ZONE, RACK),
         proxy=ProxyHeaders(_SECRET),
         impersonate=True,
         clock_of_day=lambda: dt.datetime.now(dt.UTC),
     )
     made.api.person("alice", *_RIGHTS)
-    busy_cluster(made, dt.datetime.now(dt.UTC))
+    path = "/api/v1/namespaces/fluxqueue-system/serviceaccounts/fluxqueue-history/token"
+    made.api.objects[path] = {"status": {"token": claims_token("fluxqueue-history")}}
+    busy_cluster(made, now, **size)
     return made
 
 
 @pytest.fixture(scope="module")
-def busy(stage: Stage) -> Iterator[str]:
-    """The address of the application."""
+def answers(service_folder: Path) -> Iterator[QueueStandin]:
+    """The queue's port, which has a month of work."""
+    with run_queue_standin(service_folder / "busy-queue-standin") as running:
+        running.answers = busy_history(dt.datetime.now(dt.UTC))
+        yield running
+
+
+@contextmanager
+def _served(stage: Stage) -> Iterator[str]:
+    """Serve an application; its address."""
     port = free_port()
     server = uvicorn.Server(uvicorn.Config(stage.app, lifespan="off", log_level="error"))
     socket = listen("127.0.0.1", port)
@@ -79,16 +96,38 @@ def busy(stage: Stage) -> Iterator[str]:
     socket.close()
 
 
+@pytest.fixture(scope="module")
+def stage(answers: QueueStandin) -> Stage:
+    """A busy day of 64 nodes."""
+    return _stage(answers)
+
+
+@pytest.fixture(scope="module")
+def busy(stage: Stage) -> Iterator[str]:
+    """The address of the application."""
+    with _served(stage) as address:
+        yield address
+
+
+@pytest.fixture(scope="module")
+def crowd(answers: QueueStandin) -> Iterator[str]:
+    """The address of one with 1,000 nodes and 10,000 jobs."""
+    with _served(_stage(answers, nodes=1_000, waiting=6_000, ended=3_695)) as address:
+        yield address
+
+
 @pytest.fixture
 def look(browser: Browser, busy: str) -> Iterator[Look]:
     """Open a page; at the end, no page may have reported an error."""
     contexts = []
     complaints: list[str] = []
 
-    def opened(path: str, width: int = 1400, scheme: str = "light", **options: object) -> Page:
+    def opened(
+        path: str, width: int = 1400, scheme: str = "light", address: str = "", **options: object
+    ) -> Page:
         headers = {"fluxqueue-proxy-secret": _SECRET, "x-forwarded-user": "alice"}
         context = browser.new_context(
-            base_url=busy,
+            base_url=address or busy,
             extra_http_headers=headers,
             viewport={"width": width, "height": 900 if width > 500 else 844},
             color_scheme=scheme,  # type: ignore[arg-type]
@@ -101,7 +140,8 @@ def look(browser: Browser, busy: str) -> Iterator[Look]:
         )
         page.on("pageerror", lambda error: complaints.append(str(error)))
         page.goto(path)
-        expect(page.locator("#connection")).to_have_text("live")
+        if page.locator("#live[data-live]").count():
+            expect(page.locator("#connection")).to_have_text("live")
         return page
 
     yield opened
@@ -112,18 +152,69 @@ def look(browser: Browser, busy: str) -> Iterator[Look]:
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 @pytest.mark.parametrize("width", [1400, 390])
-@pytest.mark.parametrize("name", [*PAGES])
+@pytest.mark.parametrize("name", [*PAGES, "job"])
 def test_no_page_is_wider_than_its_screen_and_all_are_accessible(
-    name: str, width: int, scheme: str, look: Look, picture: Picture
+    name: str, width: int, scheme: str, look: Look, stage: Stage, picture: Picture
 ) -> None:
-    page = look(PAGES[name], width, scheme)
+    page = look(Printer(stage).page if name == "job" else PAGES[name], width, scheme)
     assert page.evaluate("document.documentElement.scrollWidth") <= width
     is_accessible(page)
-    if (name, width, scheme) in _PICTURES:
-        picture(
-            page,
-            "-".join([name, *(["phone"] if width == 390 else []), *(["dark"] if scheme == "dark" else [])]),
-        )
+    if name in _SHOWN or (name in PAGES and (width, scheme) == (1400, "light")):
+        of = [*(["phone"] if width == 390 else []), *(["dark"] if scheme == "dark" else [])]
+        picture(page, "-".join([name, *of]))
+
+
+@pytest.mark.parametrize("width", [1400, 390])
+@pytest.mark.parametrize("name", [*PAGES])
+def test_no_page_is_too_wide_or_inaccessible_with_ten_thousand_jobs(
+    name: str, width: int, look: Look, crowd: str
+) -> None:
+    page = look(PAGES[name], width, address=crowd)
+    assert page.evaluate("document.documentElement.scrollWidth") <= width
+    is_accessible(page)
+
+
+@pytest.mark.parametrize("load", ["busy", "crowd"])
+def test_all_work_of_three_queues_is_there(load: str, look: Look, request: pytest.FixtureRequest) -> None:
+    page = look("/queue", address=request.getfixturevalue(load))
+    expect(page.locator("#summary")).to_contain_text(f"{JOBS[load]} jobs")
+    assert page.locator("#queue option").all_inner_texts() == ["all", "batch", "gpu", "night"]
+
+
+def test_an_end_that_has_passed_is_not_said_to_come(look: Look) -> None:
+    page = look("/queue?state=Running")
+    page.evaluate("""() => {
+        const ago = (seconds) => new Date(Date.now() - 1000 * seconds).toISOString();
+        const times = document.querySelectorAll("time[data-kind=end]");
+        times[0].setAttribute("datetime", ago(9));
+        times[1].setAttribute("datetime", ago(-5400));
+        document.dispatchEvent(new Event("exchanged"));
+    }""")
+    ends = page.locator("time[data-kind=end]")
+    expect(ends.nth(0)).to_have_text(re.compile("^was to end (9|1[0-9])s ago$"))
+    expect(ends.nth(1)).to_have_text(re.compile("^ends in 1h(29m|30m)$"))
+
+
+def test_the_map_is_coloured_by_account_and_one_lights_up(look: Look) -> None:
+    page = look("/nodes")
+    page.locator("#by").select_option("account")
+    page.wait_for_url("**by=account**")
+    chip = page.locator(".chips a").first
+    nodes = int(re.findall(r"(\d+) node", chip.inner_text())[0])
+    chip.focus()
+    expect(page.locator(".cells a.lit")).to_have_count(nodes)
+    hues = page.locator(".chips rect").evaluate_all("all => all.map(each => each.getAttribute('fill'))")
+    assert len(set(hues)) == len(hues) > 3
+
+
+def test_history_has_areas_by_account_and_waits_by_queue(look: Look) -> None:
+    page = look("/history?days=30")
+    expect(page.locator("#chart-cores canvas")).to_be_visible()
+    page.locator("#chart-cores").hover(position={"x": 200, "y": 100})
+    expect(page.locator("#chart-cores .tip")).to_contain_text("physics:")
+    page.locator("#chart-waits").hover(position={"x": 120, "y": 100})
+    expect(page.locator("#chart-waits .tip")).to_contain_text("batch:")
+    assert page.locator("tbody th a").first.get_attribute("href")
 
 
 def test_the_curve_is_drawn_and_has_its_values_as_text(look: Look) -> None:

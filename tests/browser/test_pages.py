@@ -37,7 +37,7 @@ _BY_WEBHOOK = {
     "\nspec:": "\nspec:\n  suspend: true",
 }
 """What admission would write, which is not here."""
-_PICTURES = ("job", "history", "doctor")
+_PICTURES = ("doctor",)
 """Those of the other pages are taken of a busy cluster (`test_busy`)."""
 
 

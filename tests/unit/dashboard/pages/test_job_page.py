@@ -222,3 +222,19 @@ async def test_ended_work_has_its_time_and_waiting_work_no_efficiency() -> None:
     text = await html(stage)
     assert "75s of 5m (25%)" in text
     assert "Kubernetes keeps no figures of pods that have ended" in text
+
+
+async def test_a_verb_says_how_many_others_may_start_earlier() -> None:
+    stage = Stage()
+    stage.show(
+        job("wrf", position=2),
+        job("ahead", position=1),
+        job("behind", position=3),
+        job("secret", "red", position=4),
+        job("elsewhere", position=5, spec={"queue": "gpu"}),
+    )
+    text = await html(stage, BLUE, MAY)
+    assert "It does not start until it is released. 1 other may start earlier." in text
+    stage.show(job("wrf", version=2, state="Running", startedAt=at(-60)))
+    stage.show(job("next", eta=at(240)), job("too", reservedAt=at(250)), job("later", eta=at(900)))
+    assert "may be lost. 2 others may start earlier." in await html(stage, BLUE, MAY)
