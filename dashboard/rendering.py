@@ -110,7 +110,7 @@ def how_long(seconds: float) -> str:
     if whole < 3_600:
         rest = whole % 60 if whole < 600 else 0
         return f"{whole // 60}m{f'{rest}s' if rest else ''}"
-    (large, name), (small, rest_name) = _HOURS if whole < 86_400 else _DAYS
+    (large, name), (small, rest_name) = _HOURS if whole < 172_800 else _DAYS
     rest = whole % large // small
     return f"{whole // large}{name}{f'{rest}{rest_name}' if rest else ''}"
 

@@ -16,7 +16,7 @@
     if (whole < 120 && whole !== 60) return `${whole}s`;
     if (whole < 600) return two(60, "m", 1, "s");
     if (whole < 3600) return `${Math.floor(whole / 60)}m`;
-    if (whole < 86400) return two(3600, "h", 60, "m");
+    if (whole < 172800) return two(3600, "h", 60, "m");
     return two(86400, "d", 3600, "h");
   }
 

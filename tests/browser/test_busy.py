@@ -19,8 +19,10 @@ import pytest
 import uvicorn
 from playwright.sync_api import Browser, Page, expect
 from support.accessibility import is_accessible
+from support.animations import animated
 from support.dashboard_load import RACK, ZONE, busy_cluster, busy_history
 from support.dashboard_logs import Printer
+from support.dashboard_played import PlayedDay
 from support.dashboard_site import Stage
 from support.queue_standin import QueueStandin, claims_token, run_queue_standin
 
@@ -46,7 +48,9 @@ PAGES = {
     "history": "/history?days=30",
 }
 _SHOWN = ("overview", "queue", "nodes", "plan", "job", "history")
-"""Pages whose pictures are in the documentation at each width, light and dark; of others one is there."""
+"""Pages whose pictures are in the documentation at each width, light and dark."""
+_ONCE = ("nodes-account", "plan-rack", "limits")
+FRAMES = 20
 JOBS = {"busy": 312, "crowd": 10_000}
 _RIGHTS = [
     *(("list", kind, "") for kind in ("fluxjobs", "nodes", "fluxqueues", "fluxaccounts", "fluxreservations")),
@@ -54,11 +58,11 @@ _RIGHTS = [
     ("patch", "fluxjobs", ""),
 ]
 _SECRET = "of the proxy"
+PICTURES = Path(__file__).resolve().parents[2] / "docs" / "pictures"
 
 
-def _stage(standin: QueueStandin, **size: int) -> Stage:
+def _stage(standin: QueueStandin, now: dt.datetime | None = None, **size: int) -> Stage:
     """Return what an application is made from: three queues, and work of this number."""
-    now = dt.datetime.now(dt.UTC)
     made = Stage(
         queue=QueueAddress(standin.url, standin.ca),
         levels=(ZONE, RACK),
@@ -69,7 +73,7 @@ def _stage(standin: QueueStandin, **size: int) -> Stage:
     made.api.person("alice", *_RIGHTS)
     path = "/api/v1/namespaces/fluxqueue-system/serviceaccounts/fluxqueue-history/token"
     made.api.objects[path] = {"status": {"token": claims_token("fluxqueue-history")}}
-    busy_cluster(made, now, **size)
+    busy_cluster(made, now or dt.datetime.now(dt.UTC), **size)
     return made
 
 
@@ -159,7 +163,7 @@ def test_no_page_is_wider_than_its_screen_and_all_are_accessible(
     page = look(Printer(stage).page if name == "job" else PAGES[name], width, scheme)
     assert page.evaluate("document.documentElement.scrollWidth") <= width
     is_accessible(page)
-    if name in _SHOWN or (name in PAGES and (width, scheme) == (1400, "light")):
+    if name in _SHOWN or (name in _ONCE and (width, scheme) == (1400, "light")):
         of = [*(["phone"] if width == 390 else []), *(["dark"] if scheme == "dark" else [])]
         picture(page, "-".join([name, *of]))
 
@@ -438,3 +442,35 @@ def test_what_is_lit_stays_so_after_a_change_and_is_looked_for_once(look: Look) 
     }""")
     assert found["before"] > 0
     assert found == {"before": found["before"], "once": 1, "after": found["before"], "dims": True}
+
+
+def test_the_plan_moves_while_work_ends_and_starts(
+    browser: Browser, answers: QueueStandin, picture: Picture
+) -> None:
+    began = dt.datetime.now(dt.UTC).replace(minute=5, second=0, microsecond=0)
+    day = PlayedDay(_stage(answers, began), began)
+    with _served(day.stage) as address:
+        context = browser.new_context(
+            base_url=address,
+            extra_http_headers={"fluxqueue-proxy-secret": _SECRET, "x-forwarded-user": "alice"},
+            viewport={"width": 1200, "height": 720},
+        )
+        page = context.new_page()
+        page.clock.install()
+        for frame in range(FRAMES):
+            page.clock.set_system_time(day.now)
+            page.goto("/plan?by=rack&hours=6")
+            running = page.locator("[aria-label*=racks] a[data-job]").evaluate_all(
+                "all => new Set(all.map(each => each.dataset.job)).size"
+            )
+            assert running == day.running
+            picture(page, f"plan-moves-{frame:02}")
+            day.passes(dt.timedelta(minutes=12))
+        context.close()
+    assert day.started > 3
+    if pictures := sorted(PICTURES.glob("dashboard-plan-moves-*.webp")):
+        (PICTURES / "dashboard-plan-moves.webp").write_bytes(
+            animated([each.read_bytes() for each in pictures])
+        )
+        for each in pictures:
+            each.unlink()

@@ -230,7 +230,7 @@ def _job(
         "durationSeconds": limit,
         "jobspec": jobspec_of(f"{namespace}/{name}", [SizedPods(amounts, pods)], duration_s=limit),
     }
-    status = {"submittedBy": USERS[number * 7 % len(USERS)], **status}
+    status = {"submittedBy": USERS[number * 3 % len(USERS)], **status}
     times = {
         key: _text(value) if isinstance(value, datetime) else value
         for key, value in {"account": account, **status}.items()

@@ -200,7 +200,6 @@ async def test_what_runs_is_compared_with_what_it_asked_for() -> None:
     measured = {"metadata": {"name": "wrf-0"}, "containers": [{"usage": {"cpu": "500m", "memory": "1Gi"}}]}
     stage.api.objects[METRICS] = {"items": [measured]}
     text = await html(stage)
-    assert "5m of 20m so far (25%)" in text
     assert "0.5 of 2 (25%) in use now" in text
     assert "1 GiB, without a request, in use now" in text
     assert [who for who, _, path, _ in stage.api.asked if path == METRICS] == ["alice"]
