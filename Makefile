@@ -69,7 +69,7 @@ test-browser: setup-test setup-browser controlplane
 
 # The pictures of docs/dashboard.md.
 screenshots: setup-test setup-browser controlplane
-	FLUXQUEUE_SCREENSHOTS=1 $(PYTEST) tests/browser/test_pages.py tests/browser/test_busy.py -k "each_page or no_page or written"
+	FLUXQUEUE_SCREENSHOTS=1 $(PYTEST) tests/browser/test_pages.py tests/browser/test_busy.py -k "each_page or no_page or written or plan_moves"
 
 # A hundred thousand damaged reviews; FLUXQUEUE_FUZZ_SEED sends the same ones again.
 test-fuzz: setup-test

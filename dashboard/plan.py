@@ -163,14 +163,7 @@ def plan_of(
     window
         From when to when it goes; None: around the present time.
     """
-    spans: list[_Span] = [span for each in reservations if (span := _set_aside(each)) is not None]
-    unplanned = 0
-    for row in rows:
-        span = _span(row, now)
-        if span is not None:
-            spans.append(span)
-        elif row.state == State.PENDING:
-            unplanned += 1
+    spans, unplanned = _spans(rows, reservations, now)
     if window is None:
         until = now + timedelta(hours=hours) if hours else _horizon(spans, now)
         window = now - max((until - now) / 8, timedelta(minutes=5)), until
@@ -197,6 +190,21 @@ def plan_of(
     return Plan(
         axis.begin, end, now_x, by_node, alone(work), ticks, hidden, unplanned, undrawn, alone(folded)
     )
+
+
+def _spans(
+    rows: Iterable[JobRow], reservations: Sequence[FluxReservation], now: datetime
+) -> tuple[list[_Span], int]:
+    """Return what has times, and how many waiting jobs have none."""
+    spans: list[_Span] = [span for each in reservations if (span := _set_aside(each)) is not None]
+    unplanned = 0
+    for row in rows:
+        span = _span(row, now)
+        if span is not None:
+            spans.append(span)
+        elif row.state == State.PENDING:
+            unplanned += 1
+    return spans, unplanned
 
 
 _ORDER: Final = {"setaside": 0, "over": 1, "running": 1, "reserved": 2, "estimate": 3}

@@ -453,7 +453,7 @@ def test_the_plan_moves_while_work_ends_and_starts(
         context = browser.new_context(
             base_url=address,
             extra_http_headers={"fluxqueue-proxy-secret": _SECRET, "x-forwarded-user": "alice"},
-            viewport={"width": 1200, "height": 720},
+            viewport={"width": 1200, "height": 600},
         )
         page = context.new_page()
         page.clock.install()
@@ -464,6 +464,7 @@ def test_the_plan_moves_while_work_ends_and_starts(
                 "all => new Set(all.map(each => each.dataset.job)).size"
             )
             assert running == day.running
+            page.locator("section.card").first.evaluate("card => scrollTo(0, card.offsetTop - 12)")
             picture(page, f"plan-moves-{frame:02}")
             day.passes(dt.timedelta(minutes=12))
         context.close()
