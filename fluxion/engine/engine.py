@@ -236,18 +236,19 @@ class Engine:
         stay unless one of these jobs takes their resources.
         """
         session = self._enter(call, places=True)
-        began_s = work_time()
+        began_s = before_s = work_time()
         results: list[MatchResult] = []
         seconds: list[float] = []
         withdrawn = session.job_changes.withdraw(yielding)
         try:
             for request in jobs:
-                before_s = work_time()
-                if results and before_s > began_s + _LONGEST_BATCH_S:
+                if before_s > began_s + _LONGEST_BATCH_S:
                     break
                 result = session.matching.match(request, with_allocation=with_allocation)
                 results.append(result)
-                seconds.append(work_time() - before_s)
+                after_s = work_time()
+                seconds.append(after_s - before_s)
+                before_s = after_s
                 if stop_at_first_failure and result.verdict is not MatchVerdict.GRANTED:
                     break
         finally:

@@ -168,8 +168,9 @@ class EarliestStart:
         chosen[order[:enough]] = True
         return chosen
 
-    def may_start_earlier(self, freed: FreedRows, shortfall: Shortfall) -> bool:
-        """Return True if what became free since could make up for the shortfall.
+    def shortfall_after(self, freed: FreedRows, shortfall: Shortfall) -> Shortfall | None:
+        """Return what has been available at most since, with what became free; None if that may be enough for
+        an earlier start.
 
         At each time there is at most what was available then, and all that the freed nodes have now. Where
         they have nothing, nothing has changed, nor where the window does not meet the time of what became
@@ -181,7 +182,7 @@ class EarliestStart:
         wanted = self._static[freed.rows] & (first_start < self._until)
         rows = freed.rows[wanted]
         if not len(rows):
-            return False
+            return shortfall
         # A job that was held beyond its end blocked windows that begin now, which is after that end.
         until = np.minimum(np.where(freed.until[wanted] <= now, EVER, freed.until[wanted]), self._until)
         self._static = np.zeros_like(self._static)
@@ -190,20 +191,18 @@ class EarliestStart:
             self._replaced, rows, before=self._until + self._duration_s
         )
         self._survey()
+        if not self._slots.any():
+            return shortfall
         begun, last = np.zeros(len(table.nodes), dtype=np.int64), np.zeros(len(table.nodes), dtype=np.int64)
         begun[rows], last[rows] = first_start[wanted], until
-        slots = np.append(np.where(self._times < last[self._rows], self._slots, 0), np.zeros_like(rows))
-        all_rows, times = (
-            np.append(self._rows, rows),
-            np.append(np.maximum(self._times, begun[self._rows]), until),
-        )
+        present = np.where(self._times < last[self._rows], self._slots, 0)
+        slots, all_rows = np.append(present, np.zeros_like(rows)), np.append(self._rows, rows)
+        times = np.append(np.maximum(self._times, begun[self._rows]), until)
         by_row = np.lexsort((times, all_rows))
         times = times[by_row]
         steps = _steps(all_rows[by_row], slots[by_row])
-        order = np.argsort(times, kind="stable")
-        times, gains = times[order], np.cumsum(steps[order])
-        following = np.append(times[1:], self._until)
-        return bool(((gains > 0) & (gains + shortfall.by(following) >= self._least)).any())
+        order = times.argsort(kind="stable")
+        return shortfall.after(times[order], steps[order].cumsum(), self._until, self._least)
 
     # ---- by column -----------------------------------------------------------------------------------------
 

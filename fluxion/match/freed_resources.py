@@ -6,7 +6,8 @@ time; windows that end before it, or begin after it, had it already.
 
 So two things are kept: this log, and with each reservation how much was available for it at every earlier
 time (its `Shortfall`). Together they are an upper bound of what is available now. Nearly always that is still
-too little, which is known without a search.
+too little, which is known without a search. Then this bound is kept instead, so that the same is not examined
+again. It is less exact each time, until a search replaces it.
 """
 
 from __future__ import annotations
@@ -39,7 +40,7 @@ class Shortfall:
         From each time on, the most slots (or nodes) that a window beginning by then could have had; both
         ascending.
     tick
-        When it was computed, on the clock of `FreedLog`.
+        What became free since is not counted yet; on the clock of `FreedLog`.
     """
 
     before: int
@@ -51,6 +52,22 @@ class Shortfall:
         """Return the most that was available for windows that begin earlier than each of these times."""
         most: Times = np.append(0, self.most)[np.searchsorted(self.times, times, side="left")]
         return most
+
+    def after(self, times: Times, gains: Times, until: int, least: int) -> Shortfall | None:
+        """Return this with what was gained from each of these ascending times on until the next, the last one
+        until ``until``; None if any gain makes it enough.
+        """
+        following = np.append(times[1:], until)
+        gained = (gains > 0) & (times < following)
+        if not gained.any():
+            return self
+        if (gained & (gains + self.by(following) >= least)).any():
+            return None
+        all_times = np.unique(np.append(self.times, times))
+        gains_by_then = np.append(0, gains)[np.searchsorted(times, all_times, side="right")]
+        most = np.maximum.accumulate(gains_by_then + self.by(all_times + 1))
+        rises = np.flatnonzero(np.append(most[:1] > 0, most[1:] > most[:-1]))
+        return Shortfall(self.before, all_times[rises], most[rises])
 
 
 @dataclass(frozen=True, slots=True)

@@ -311,11 +311,10 @@ class Matcher:
         return LaterPlacement()
 
     def may_improve(self, reservation: GraphJob, jobspec: Jobspec, duration_s: int) -> bool:
-        """Return True if anything has become free that allows an earlier start, or if that is not known.
+        """Return True if what became free since may allow an earlier start, or if that is not known.
 
-        What is free from some time on has been free since an end before it, so only what became free since
-        counts. An exception is a job that is held beyond its end: it counts as free later and not now, so any
-        new end may be the first to try.
+        What is free from some time on has been free since an end before it. An exception is a job that is
+        held beyond its end: it counts as free later and not now, so any new end may be the first to try.
         """
         state, shortfall = self._state, reservation.shortfall
         plan = self._plan(jobspec) if not jobspec.level_needs else None
@@ -327,10 +326,11 @@ class Matcher:
         ):
             return True
         freed = state.table.freed.since(shortfall.tick)
-        if freed is None:
-            return True
         earliest = self._earliest_start(jobspec, plan, duration_s, NO_RESTRICTION, reservation)
-        return earliest.may_start_earlier(freed, shortfall)
+        latest = earliest.shortfall_after(freed, shortfall) if freed is not None else None
+        if latest is not None:
+            reservation.shortfall = replace(latest, tick=state.table.freed.next_tick())
+        return latest is None
 
     def _earliest_start(
         self,

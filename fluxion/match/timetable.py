@@ -36,7 +36,7 @@ def event_keys(rows: Keys, times: Keys, *, starts: Mask | bool) -> Keys:
     """Return numbers that order events by row, then time, then ends before starts:
     what ends and starts together never overlaps.
     """
-    keys: Keys = rows << _ROW_BITS | np.clip(times, 0, _LATEST) << 1 | starts
+    keys: Keys = rows << _ROW_BITS | np.minimum(np.maximum(times, 0), _LATEST) << 1 | starts
     return keys
 
 
@@ -87,6 +87,7 @@ class Timetable:
         self._changed: dict[GraphJob, None] = {}
         self._generation = -1
         self._layout: Layout | None = None
+        self._first_end = _LATEST
         self._clear()
 
     def note(self, job: GraphJob) -> None:
@@ -114,8 +115,8 @@ class Timetable:
 
     def overdue(self, now: int) -> bool:
         """Return True if any allocation holds its resources beyond its end."""
-        layout = self.layout()
-        return bool((layout.ends & (layout.times <= now)).any())
+        self.layout()
+        return self._first_end <= now
 
     def without(self, job: GraphJob, rows: Indices | None = None, *, before: int) -> Layout:
         """Return the events before a time, as if a reservation did not exist.
@@ -241,6 +242,8 @@ class Timetable:
         places[order] = np.arange(size)
         rows = keys >> _ROW_BITS
         begins = np.flatnonzero(np.diff(rows, prepend=-1))
+        times, ends = keys >> 1 & _LATEST, self._ends[:size][order]
+        self._first_end = int(times[ends].min(initial=_LATEST))
         lengths = np.diff(begins, append=size)
 
         def added(column: Counts) -> Counts:
@@ -252,8 +255,8 @@ class Timetable:
         return Layout(
             keys,
             rows,
-            keys >> 1 & _LATEST,
-            self._ends[:size][order],
+            times,
+            ends,
             (keys & 1).astype(np.bool_),
             places,
             {kind: added(column) for kind, column in self._leaves.items()},

@@ -96,7 +96,7 @@ def test_a_better_start_is_searched_no_longer_than_the_first(
 def test_a_batch_that_takes_long_answers_its_first_requests(monkeypatch: pytest.MonkeyPatch) -> None:
     made = busy_zones()
     requests = [JobMatchRequest(jobspec(ZONES, duration=60 + number), reserve=True) for number in range(5)]
-    slow(monkeypatch, "fluxqueue.fluxion.engine.engine.work_time", 0.1)
+    slow(monkeypatch, "fluxqueue.fluxion.engine.engine.work_time", 0.2)
     assert len(made.match_batch(requests, NOW).results) == 3
     slow(monkeypatch, "fluxqueue.fluxion.engine.engine.work_time", 9.0)
     assert len(made.match_batch(requests, NOW).results) == 1
