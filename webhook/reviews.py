@@ -27,6 +27,7 @@ __all__ = [
     "MalformedReview",
     "Review",
     "ReviewedJob",
+    "ReviewedJobMeta",
     "ReviewedJobSpec",
     "ReviewedMiniCluster",
     "ReviewedPod",
@@ -76,10 +77,27 @@ class ReviewedJobSpec(PartialObject, frozen=True):
     scheduling: JobScheduling | None = None
 
 
+class ManagedFieldsEntry(PartialObject, frozen=True):
+    """Which operation of a program managed fields of an object, ``Apply`` or ``Update``."""
+
+    operation: str = ""
+
+
+class ReviewedJobMeta(ObjectMeta, frozen=True):
+    """The metadata of a Job that admission reads."""
+
+    managed_fields: list[ManagedFieldsEntry] | None = None
+
+    @property
+    def applied(self) -> bool:
+        """True if server-side apply manages fields of the Job."""
+        return any(entry.operation == "Apply" for entry in self.managed_fields or ())
+
+
 class ReviewedJob(PartialObject, frozen=True):
     """The fields of a Job that admission reads."""
 
-    metadata: ObjectMeta
+    metadata: ReviewedJobMeta
     spec: ReviewedJobSpec
 
 

@@ -18,6 +18,19 @@ def test_the_pod_template_of_a_plain_job_stays_as_it_was() -> None:
     assert admitted.after["spec"]["template"] == admitted.before["spec"]["template"]
 
 
+UPDATED = {"manager": "kubectl-create", "operation": "Update", "fieldsV1": {"f:spec": {}}}
+APPLIED = {"manager": "argocd", "operation": "Apply", "fieldsV1": {"f:spec": {}}}
+
+
+def test_managed_fields_go_unless_server_side_apply_needs_them() -> None:
+    assert (
+        "managedFields" not in admit(make_job().with_("metadata.managedFields", [UPDATED])).after["metadata"]
+    )
+    applied = admit(make_job().with_("metadata.managedFields", [UPDATED, APPLIED]))
+    assert applied.after["metadata"]["managedFields"] == [UPDATED, APPLIED]
+    assert not any("managedFields" in each["path"] for each in admit(make_job()).patch)
+
+
 @pytest.mark.parametrize("suspend", [None, False])
 def test_a_job_without_a_suspend_field_is_suspended(suspend: bool | None) -> None:
     assert admit(make_job().with_("spec.suspend", suspend)).after["spec"]["suspend"] is True
