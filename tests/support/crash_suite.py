@@ -27,6 +27,7 @@ from support.audit_logs import writes_of_queues
 from support.crash_load import AT_START, AnyPoint, CrashLoad
 from support.end_to_end import NotInTime, Stage, wrong
 from support.invariants import violations
+from support.loop_blocks import delays
 from support.pod_oracle import PodOracle
 from support.replicas import LifeCount, asked, metrics, queues
 from support.scheduler_crashes import SchedulerCrashes
@@ -195,7 +196,7 @@ class CrashSuite:
         armed = self._load.armed
         self._load.arm(point)
         provoke = self._load.grow if growing else self._load.provocation(point)
-        deadline = time.monotonic() + within_s
+        deadline = time.monotonic() + within_s * delays()
         provoked_at = float("-inf")
         lives = self._lives(programs)
         while armed.exists():

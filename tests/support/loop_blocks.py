@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import functools
 import json
+import os
 import time
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from pathlib import Path
@@ -20,6 +21,7 @@ __all__ = [
     "LIMIT_S",
     "assert_short_blocks",
     "assert_short_logged_blocks",
+    "delays",
     "log_sizes",
     "logged_blocks",
     "slowness",
@@ -103,6 +105,13 @@ def slowness() -> float:
         _work()
         times.append(time.thread_time() - began)
     return max(min(times) / _REFERENCE_S, 1.0)
+
+
+def delays() -> float:
+    """Return how many times longer than on the reference machine, if it is idle, something may take here now;
+    at least 1.
+    """
+    return slowness() * max(os.getloadavg()[0] / (os.cpu_count() or 1), 1.0)
 
 
 def _work() -> None:

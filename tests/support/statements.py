@@ -19,7 +19,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 
 import psycopg
-from support.loop_blocks import slowness
+from support.loop_blocks import delays
 from support.statement_claims import False_, false_claims
 from support.statement_pictures import Picture, PictureReader
 
@@ -131,7 +131,7 @@ class StatementChecker:
         if now < self._quiet_until:
             self._patience.forget()
             return
-        self._patience.limit_s = _limit_s() if self._limit_s is None else self._limit_s
+        self._patience.limit_s = LIMIT_S * delays() if self._limit_s is None else self._limit_s
         overdue = self._patience.note(self._false(self._reader.read()), passed_s)
         self.pictures += 1
         if not overdue:
@@ -192,8 +192,3 @@ def statements_checked(cluster: InProcessCluster, namespace: str | None = None) 
         raise
     checker.stop()
     checker.assert_true()
-
-
-def _limit_s() -> float:
-    """For how long a claim may be false on this machine now."""
-    return LIMIT_S * slowness() * max(os.getloadavg()[0] / (os.cpu_count() or 1), 1.0)

@@ -8,7 +8,14 @@ import time
 from pathlib import Path
 
 import pytest
-from support.loop_blocks import LIMIT_S, assert_short_logged_blocks, log_sizes, slowness, with_short_blocks
+from support.loop_blocks import (
+    LIMIT_S,
+    assert_short_logged_blocks,
+    delays,
+    log_sizes,
+    slowness,
+    with_short_blocks,
+)
 
 
 def note(log: Path, seconds: float, cpu_s: float) -> None:
@@ -38,6 +45,16 @@ def test_a_loop_that_was_late_or_computed_before_the_test_does_not(tmp_path: Pat
 
 def test_a_machine_is_never_taken_for_faster_than_the_reference() -> None:
     assert slowness() >= 1
+
+
+def test_what_takes_a_second_may_take_three_where_three_processes_share_a_core(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("os.cpu_count", lambda: 2)
+    monkeypatch.setattr("os.getloadavg", lambda: (6.0, 0.0, 0.0))
+    assert delays() == 3 * slowness()
+    monkeypatch.setattr("os.getloadavg", lambda: (0.5, 0.0, 0.0))
+    assert delays() == slowness()
 
 
 async def test_an_integration_test_that_blocks_its_own_loop_fails() -> None:
