@@ -224,7 +224,7 @@ class _App:
             return _to_sign_in(request)
         form = await _form(request)
         if not is_meant(request.headers, viewer.session, form.get(CSRF_FIELD)):
-            return _refused(
+            return _problem(
                 403,
                 "this form was not sent by the dashboard, or by a session that is over: load the page again",
             )
@@ -343,7 +343,7 @@ class _App:
         form = await _form(request)
         wanted = _safe(form.get("next", ""))
         if not is_from_here(request.headers):
-            return _refused(403, "sign in on the page of the dashboard itself")
+            return _problem(403, "sign in on the page of the dashboard itself")
         try:
             viewer = await self._site.door.sign_in(
                 form.get("token", "").strip(), request.client.host if request.client is not None else ""
@@ -361,7 +361,7 @@ class _App:
         form = await _form(request)
         if session is not None:
             if not is_meant(request.headers, session, form.get(CSRF_FIELD)):
-                return _refused(403, "this form was not sent by the dashboard: load the page again")
+                return _problem(403, "this form was not sent by the dashboard: load the page again")
             self._site.door.sessions.end(session)
             log.info("session.ended", user=session.person.username)
         response = RedirectResponse("/sign-in", status_code=303)
@@ -429,20 +429,26 @@ def _is_form(headers: Headers) -> bool:
 
 
 def _bad_form(_request: Request, error: Exception) -> Response:
-    answer = _refused(400, str(error))
+    answer = _problem(400, str(error))
     answer.headers["Connection"] = "close"  # what is left of the form would be read as the next request
     return answer
 
 
 def _failed(_request: Request, _error: Exception) -> Response:
     """Answer where there is a fault of this program; the server logs it."""
-    return _refused(
+    return _problem(
         500, "this could not be shown or done because of a fault of the dashboard: its log says which"
     )
 
 
 def _refused(status: int, sentence: str) -> Response:
     return PlainTextResponse(f"{sentence}\n", status_code=status)
+
+
+def _problem(status: int, sentence: str) -> Response:
+    """Answer a person who loads a page: with the way back."""
+    words = f"{sentence[0].upper()}{sentence[1:]}."
+    return _alone("Not possible", render("message.html", sentence=words), status=status)
 
 
 async def _alive(_request: Request) -> Response:
@@ -474,7 +480,7 @@ def _too_long(request: Request) -> Response | None:
     if len(request.url.query) <= _LONGEST_QUERY:
         return None
     longest = max(request.query_params.items(), key=lambda pair: len(pair[1]), default=("", ""))[0]
-    return _refused(
+    return _problem(
         414,
         f"the parameters of this address have {len(request.url.query)} characters, and no more than "
         f"{_LONGEST_QUERY} are read: shorten {longest[:20]!r}",

@@ -85,7 +85,7 @@ class Bars:
         return _json(
             {
                 "kind": "bars",
-                "labels": _short(self.labels),
+                "labels": _short(self.labels, signed=True in self.late),
                 "values": self.values,
                 "late": self.late,
                 "unit": self.unit,
@@ -189,7 +189,16 @@ def histogram(
     counts, labels = _counts(values, edges), _labels(edges)
     late = tuple(signed and (index > 0 and edges[index - 1] >= 0) for index in range(len(counts)))
     words = tuple(f"{count} {'job' if count == 1 else 'jobs'}" for count in counts)
-    return Bars(name, title, tuple(labels), tuple(map(float, counts)), words, late, "jobs", _median(values))
+    return Bars(
+        name,
+        title,
+        tuple(labels),
+        tuple(map(float, counts)),
+        words,
+        late,
+        "jobs",
+        _median(values, signed=signed),
+    )
 
 
 def _counts(values: Sequence[float], edges: Sequence[float]) -> list[int]:
@@ -204,14 +213,18 @@ def _labels(edges: Sequence[float]) -> list[str]:
     return [f"< {_edge(edges[0])}", *between, f"{_edge(edges[-1])} and more"]
 
 
-def _median(values: Sequence[float]) -> str:
-    return f"median {_edge(sorted(values)[len(values) // 2])}" if values else "nothing to count"
+def _median(values: Sequence[float], *, signed: bool = False) -> str:
+    if not values:
+        return "nothing to count"
+    middle = sorted(values)[len(values) // 2]
+    side = (" earlier" if middle < 0 else " later") if signed else ""
+    return f"median {how_long(abs(middle))}{side}"
 
 
-def _short(labels: Sequence[str]) -> list[str]:
-    """Return labels as short as an axis needs them."""
-    between = ".." if any(label.startswith("-") for label in labels) else "-"
-    return [label.replace(" and more", "+").replace(" to ", between) for label in labels]
+def _short(labels: Sequence[str], *, signed: bool = False) -> list[str]:
+    """Return labels as short as an axis needs them; of signed ones colours say what is earlier and later."""
+    plain = [label.replace("< -", "> ").replace("-", "") for label in labels] if signed else labels
+    return [label.replace(" and more", "+").replace(" to ", "-") for label in plain]
 
 
 def _amount(value: float) -> str:

@@ -98,7 +98,7 @@
     const kind = (each, index) => ({
       label: each.name,
       paths,
-      fill: data.kind === "areas" ? `${hue(each.name, index)}d0` : hue(each.name, index),
+      fill: hue(each.name, index),
       stroke: hue(each.name, index),
       width: data.kind === "areas" ? 1 : 0,
       points: { show: false },

@@ -15,6 +15,8 @@ def test_later_than_promised_is_marked() -> None:
     assert chart.late == (False, False, True, True)
     assert chart.values == (0.0, 1.0, 1.0, 0.0)
     assert json.loads(chart.data)["late"] == [False, False, True, True]
+    assert json.loads(chart.data)["labels"] == ["> 1m", "1m-0s", "0s-1m", "1m+"]
+    assert chart.note == "median 5s later"
 
 
 def test_nothing_to_count_is_a_chart_too() -> None:
@@ -39,7 +41,8 @@ def test_more_parts_than_colours_are_one_part() -> None:
 
 def test_a_few_days_are_bars_and_more_are_areas() -> None:
     def kind(days: int) -> str:
-        chart = stacked("use", "Use", ["x"] * days, {"a": [1.0] * days}, "hours", areas=True)
+        chart = stacked("use", "Use", ["11-01"] * days, {"a": [1.0] * days}, "hours", areas=True)
+        assert json.loads(chart.data)["labels"][0] == "11-01"
         return str(json.loads(chart.data)["kind"])
 
     assert [kind(2), kind(3)] == ["stacks", "areas"]
