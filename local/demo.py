@@ -32,7 +32,7 @@ from fluxqueue.local.announced_starts import StartExpectations
 from fluxqueue.local.demo_client import DemoClient, explain
 from fluxqueue.local.demo_computing import RESULTS, compute, has_computing
 from fluxqueue.local.demo_following import POLL_S, follow
-from fluxqueue.local.for_people import FIRST_NAMESPACE, VALUES, dashboard_lines
+from fluxqueue.local.for_people import FIRST_NAMESPACE, VALUES, dashboard_lines, where_results_are
 from fluxqueue.local.kubectl import KubectlError
 from fluxqueue.local.node_kinds import KINDS, PROCESSES, SIMULATED, can_make_namespaces, choose, note_on
 from fluxqueue.local.screen import Screen
@@ -182,9 +182,7 @@ def _run(arguments: argparse.Namespace, screen: Screen) -> int:
     if arguments.keep:
         _show_commands(screen, cluster.dashboard_url)
     if computed:
-        screen.step("What was computed")
-        for sentence in computed:
-            screen.console.out(f"  {sentence}", highlight=False)
+        _show_results(screen, computed, cluster.dashboard_url, keep=arguments.keep)
     elif note := note_on(kind) if arguments.nodes != SIMULATED else "":
         screen.console.out(f"note: {note}", highlight=False)
     if not wrong:
@@ -252,6 +250,13 @@ def _show_and_check(
         screen.step("The examples are deleted; nothing of them may be left")
         wrong += _clean(client, folder, others)
     return wrong, expectations.late_s(rows)
+
+
+def _show_results(screen: Screen, computed: list[str], dashboard: str | None, *, keep: bool) -> None:
+    screen.step("What was computed")
+    seen = [where_results_are(dashboard, keep=keep)] if dashboard is not None else []
+    for sentence in (*computed, *seen):
+        screen.console.out(f"  {sentence}", highlight=False)
 
 
 def _show_commands(screen: Screen, dashboard: str | None) -> None:

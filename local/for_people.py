@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-__all__ = ["FIRST_NAMESPACE", "VALUES", "dashboard_lines"]
+__all__ = ["FIRST_NAMESPACE", "VALUES", "dashboard_lines", "where_results_are"]
 
 FIRST_NAMESPACE = "default"
 """Where a kubeconfig begins, and so does a person."""
@@ -33,3 +33,12 @@ def dashboard_lines(url: str) -> list[str]:
         ),
         f"kubectl create serviceaccount {_ACCOUNT} && {bind} && kubectl create token {_ACCOUNT}",
     ]
+
+
+def where_results_are(url: str, *, keep: bool) -> str:
+    """Return where the dashboard shows what the demo computed: in the logs of the pods of the Job ``pi``."""
+    return (
+        f"The dashboard has it in the log of job/pi: {url}/queue?q=pi"
+        if keep
+        else f"The dashboard had it in the log of job/pi ({url}): KEEP=1 make demo leaves it running"
+    )

@@ -67,6 +67,11 @@ def test_on_processes_the_demo_computes(cluster: LocalCluster) -> None:
         assert re.fullmatch(r"  pi is 3\.1415926536, computed by 8 ranks on \d nodes", results[0])
         assert results[1] == "  the best of 8: damping 0.7: at rest after 2.90 s"
         assert re.fullmatch(r"  the service says: hello from hello-\w+-\w+", results[2])
+        assert re.fullmatch(
+            r"  The dashboard had it in the log of job/pi \(https://127\.0\.0\.1:\d+\): "
+            r"KEEP=1 make demo leaves it running",
+            results[3],
+        )
         assert re.search(r"^ job/flux +Completed ", done.stdout, re.MULTILINE)
         if not shutil.which("flux"):
             assert (
