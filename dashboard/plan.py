@@ -45,7 +45,7 @@ _MOST_WAITED_FOR: Final = 50
 _NAMED: Final = 3
 _MOST_ENDS: Final = 0.8
 """The part of all bars that decides how far the chart looks ahead:
-a few long ones do not make all others short."""
+a few long ones, or waiting work that has no lane, do not make all others short."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -343,11 +343,9 @@ def _set_aside(reservation: FluxReservation) -> _Span | None:
 
 
 def _horizon(spans: Sequence[_Span], now: datetime) -> datetime:
-    ends = sorted(
-        span.begin if span.kind in _WAITS else span.end or span.begin
-        for span in spans
-        if span.kind != "setaside"
-    )
+    starts = sorted(span.begin for span in spans if span.kind in _WAITS)[:MOST_LANES]
+    running = (span for span in spans if span.kind in ("running", "over"))
+    ends = sorted([*starts, *(span.end or span.begin for span in running)])
     most = ends[int(_MOST_ENDS * (len(ends) - 1))] if ends else now
     return min(max(now + _SHORTEST, most), now + _LONGEST)
 

@@ -56,6 +56,7 @@ def environment() -> Environment:
         auto_reload=False,
     )
     made.filters.update(moment=moment, how_long=how_long, told=told, utc=utc, epoch=epoch)
+    made.filters["thousands"] = "{:,}".format
     made.globals.update(asset=asset, job_link=job_link)
     return made
 

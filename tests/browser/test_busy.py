@@ -181,7 +181,7 @@ def test_no_page_is_too_wide_or_inaccessible_with_ten_thousand_jobs(
 @pytest.mark.parametrize("load", ["busy", "crowd"])
 def test_all_work_of_three_queues_is_there(load: str, look: Look, request: pytest.FixtureRequest) -> None:
     page = look("/queue", address=request.getfixturevalue(load))
-    expect(page.locator("#summary")).to_contain_text(f"{JOBS[load]} jobs")
+    expect(page.locator("#summary")).to_contain_text(f"{JOBS[load]:,} jobs")
     assert page.locator("select[name=queue] option").all_inner_texts() == ["all", "batch", "gpu", "night"]
 
 

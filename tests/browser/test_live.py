@@ -117,7 +117,7 @@ def test_who_may_only_look_is_offered_nothing(sign_in: Open, cluster: ControlPla
 def test_ten_thousand_jobs(sign_in: Open, cluster: ControlPlane, picture: Picture) -> None:
     many_jobs(cluster, "crowd", CROWD)
     page = sign_in("operator", "/queue?namespace=crowd")
-    expect(page.locator("#summary")).to_contain_text(f"{CROWD} jobs", timeout=120_000)
+    expect(page.locator("#summary")).to_contain_text(f"{CROWD:,} jobs", timeout=120_000)
     expect(page.locator("#rows tr")).to_have_count(100)
     page.goto("/queue?namespace=crowd&sort=position")
     page.get_by_role("link", name="Next").click()

@@ -238,3 +238,10 @@ def test_a_rack_has_the_work_of_its_nodes_once() -> None:
         ("r1", ["job/wide", "job/small"], 2),
         ("r2", ["job/wide"], 1),
     ]
+
+
+def test_waiting_work_without_a_lane_does_not_make_what_runs_short() -> None:
+    runs = job("runs", state="Running", startedAt=at(-60), spec={"durationSeconds": 7_260})
+    soon = [job(f"soon-{number}", eta=at(60 + number)) for number in range(MOST_LANES)]
+    far = [job(f"far-{number}", eta=at(500_000)) for number in range(4 * MOST_LANES)]
+    assert (plan(runs, *soon, *far).end - NOW).total_seconds() == 3_600

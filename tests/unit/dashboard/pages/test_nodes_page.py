@@ -93,7 +93,7 @@ async def test_a_node_is_found_by_its_state_behind_more_nodes_than_are_shown() -
     text = await html(made, LISTS_ALL, NODES, state="down")
     assert 'href="?node=node-5090' in text
     assert text.count('href="?node=') == 1
-    assert "1 down, 5099 ready." in text
+    assert "1 down, 5,099 ready." in text
     assert "more are not shown" not in text
     free = await html(made, LISTS_ALL, NODES, state="free")
     assert free.count('href="?node=') == 5_000
