@@ -68,7 +68,7 @@ async def test_use_is_shown_against_limits_and_shares() -> None:
         "at most 64 cores; each namespace at most 2 nodes, "
         "9 workloads and 5 MiB of requests waiting; each workload at most 8 cores"
     ) in text
-    assert 'class="depth-1">physics' in text
+    assert 'class="depth-1"><a href="/queue?account=physics">physics</a>' in text
     assert "14.44 core-hours" in text
     assert "64 cpu; each workload at most 1Ti memory" in text
     assert "75.0 %" in text
