@@ -309,7 +309,7 @@ class JobMatching:
     def _record_shortfall(self, job: GraphJob, request: JobMatchRequest, later: LaterPlacement) -> None:
         """Record with a reservation what was available at earlier times."""
         if not request.exclude and later.shortfall is not None:
-            job.shortfall = replace(later.shortfall, tick=self._state.table.freed.next_tick())
+            job.shortfall = replace(later.shortfall, tick=self._state.table.changed.next_tick())
 
     def _still_free(self, job: GraphJob, jobspec: Jobspec, end: int) -> bool:
         if not jobspec.reservation:

@@ -18,7 +18,7 @@ from fluxqueue.fluxion.graph.vertices import Vertex
 from fluxqueue.fluxion.messages import JobInfo, JobMode, NodeShare
 
 if TYPE_CHECKING:
-    from fluxqueue.fluxion.match.freed_resources import Shortfall
+    from fluxqueue.fluxion.match.changed_rows import Shortfall
     from fluxqueue.fluxion.match.jobspec import Jobspec
 
 __all__ = ["GraphJob", "GraphPlacement", "PlacedSlots", "ReservedTime"]

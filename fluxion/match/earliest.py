@@ -22,7 +22,7 @@ import numpy.typing as npt
 from fluxqueue.fluxion.graph.jobs import GraphJob
 from fluxqueue.fluxion.graph.pools import LeafRun
 from fluxqueue.fluxion.graph.vertices import Vertex
-from fluxqueue.fluxion.match.freed_resources import EVER, FreedRows, Indices, Shortfall, Times
+from fluxqueue.fluxion.match.changed_rows import Indices, Shortfall, Times
 from fluxqueue.fluxion.match.node_table import Counts, Mask
 from fluxqueue.fluxion.match.plans import NodePlan, Plan, SlotPlan
 from fluxqueue.fluxion.match.row_groups import RowGroups
@@ -92,8 +92,9 @@ class EarliestStart:
             for kind, count in (slots.needs if slots is not None else ())
         ]
         self._exact: dict[int, tuple[list[int], list[int]]] = {}
-        self._all_times: Times = np.zeros(0, dtype=np.int64)
-        self._all_sums: Times = np.zeros(0, dtype=np.int64)
+        self._rows: Indices = np.zeros(0, dtype=np.intp)
+        self._times: Times = np.zeros(0, dtype=np.int64)
+        self._slots: Counts = np.zeros(0, dtype=np.int32)
 
     def start_times(self) -> Iterator[tuple[int, Counts]]:
         """Yield the times at which enough may be free, with the most slots that each node has then.
@@ -115,7 +116,7 @@ class EarliestStart:
     def times_with_enough(self) -> Times:
         """Return the times at which enough may be free, none of them tried."""
         if not len(self._static):
-            return self._all_times
+            return self._times
         self._begin()
         times: Times = self._end_times[self._sums >= self._least]
         return times
@@ -142,10 +143,7 @@ class EarliestStart:
         """Return what is available to windows that begin earlier than ``before``,
         once `start_times` has reached it or its end.
         """
-        behind = int(np.searchsorted(self._all_times, before))
-        most = np.maximum.accumulate(self._all_sums[:behind])
-        rises = np.flatnonzero(np.diff(most, prepend=0))
-        return Shortfall(before, self._all_times[rises], most[rises])
+        return Shortfall.of(before, *self._all_steps())
 
     def latest(self, start: int, slots: Counts, *, descending: bool) -> Mask:
         """Return as few nodes as suffice at a start that was yielded, with these slots then: those that
@@ -168,41 +166,22 @@ class EarliestStart:
         chosen[order[:enough]] = True
         return chosen
 
-    def shortfall_after(self, freed: FreedRows, shortfall: Shortfall) -> Shortfall | None:
-        """Return what has been available at most since, with what became free; None if that may be enough for
-        an earlier start.
+    def shortfall_after(self, changed: Indices, shortfall: Shortfall) -> Shortfall | None:
+        """Return what is available now, where only these rows have changed since; None if that may be enough
+        for an earlier start.
 
-        At each time there is at most what was available then, and all that the freed nodes have now. Where
-        they have nothing, nothing has changed, nor where the window does not meet the time of what became
-        free. Nothing is searched, and no other node is checked.
+        Nothing is searched, and no other node is checked.
         """
         assert self._replaced is not None
-        now, table = self._state.now, self._table
-        first_start = np.maximum(freed.begin - self._duration_s + 1, now)
-        wanted = self._static[freed.rows] & (first_start < self._until)
-        rows = freed.rows[wanted]
-        if not len(rows):
-            return shortfall
-        # A job that was held beyond its end blocked windows that begin now, which is after that end.
-        until = np.minimum(np.where(freed.until[wanted] <= now, EVER, freed.until[wanted]), self._until)
-        self._static = np.zeros_like(self._static)
-        self._static[rows] = True
-        self._layout = self._state.timetable.without(
-            self._replaced, rows, before=self._until + self._duration_s
-        )
-        self._survey()
-        if not self._slots.any():
-            return shortfall
-        begun, last = np.zeros(len(table.nodes), dtype=np.int64), np.zeros(len(table.nodes), dtype=np.int64)
-        begun[rows], last[rows] = first_start[wanted], until
-        present = np.where(self._times < last[self._rows], self._slots, 0)
-        slots, all_rows = np.append(present, np.zeros_like(rows)), np.append(self._rows, rows)
-        times = np.append(np.maximum(self._times, begun[self._rows]), until)
-        by_row = np.lexsort((times, all_rows))
-        times = times[by_row]
-        steps = _steps(all_rows[by_row], slots[by_row])
-        order = times.argsort(kind="stable")
-        return shortfall.after(times[order], steps[order].cumsum(), self._until, self._least)
+        rows = changed[self._static[changed]]
+        touched = np.zeros(len(self._static), dtype=np.bool_)
+        touched[changed] = True
+        self._static &= touched
+        if len(rows):
+            before = self._until + self._duration_s
+            self._layout = self._state.timetable.without(self._replaced, rows, before=before)
+            self._survey()
+        return shortfall.after(touched, self.shortfall(self._until), self._least)
 
     # ---- by column -----------------------------------------------------------------------------------------
 
@@ -264,17 +243,9 @@ class EarliestStart:
 
     def _add_up(self) -> None:
         """Sum up the slots of all nodes, by the start of the window."""
-        rows, times, slots = self._rows, self._times, self._slots
-        if self._exact:
-            kept = np.ones(len(self._static), dtype=np.bool_)
-            kept[list(self._exact)] = False
-            kept_events = kept[rows]
-            rows, times, slots = rows[kept_events], times[kept_events], slots[kept_events]
-        steps = _steps(rows, slots)
-        more_rows, more_times, more_steps = self._exact_steps()
-        times, steps = np.concatenate([times, more_times]), np.concatenate([steps, more_steps])
+        rows, times, steps = self._all_steps()
         if self._groups is not None:
-            times, steps = self._groups.steps(np.concatenate([rows, more_rows]), times, steps)
+            times, steps = self._groups.steps(rows, times, steps)
             self._least = self._groups.least
         end_times = self._layout.times[self._layout.ends]
         end_times = end_times[end_times < self._until]
@@ -285,8 +256,23 @@ class EarliestStart:
         # The ends come after all steps of the same time, so that each end has the sum of all.
         order = np.argsort(all_times << 1 | ends)
         at_end = ends[order]
-        self._all_times, self._all_sums = all_times[order], np.cumsum(all_steps[order])
-        self._end_times, self._sums = self._all_times[at_end], self._all_sums[at_end]
+        self._end_times, self._sums = all_times[order][at_end], np.cumsum(all_steps[order])[at_end]
+
+    def _all_steps(self) -> tuple[Indices, Times, Times]:
+        """Return rows, times and steps of all nodes, exact ones where they are known."""
+        rows, times, slots = self._rows, self._times, self._slots
+        if not self._exact:
+            return rows, times, _steps(rows, slots)
+        kept = np.ones(len(self._static), dtype=np.bool_)
+        kept[list(self._exact)] = False
+        others = kept[rows]
+        rows, times = rows[others], times[others]
+        more_rows, more_times, more_steps = self._exact_steps()
+        return (
+            np.concatenate([rows, more_rows]),
+            np.concatenate([times, more_times]),
+            np.concatenate([_steps(rows, slots[others]), more_steps]),
+        )
 
     def _first(self, after: int) -> int | None:
         """Return the first end later than this at which there is enough."""

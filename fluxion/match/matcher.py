@@ -14,9 +14,9 @@ from weakref import WeakKeyDictionary
 
 from fluxqueue.fluxion.graph.jobs import GraphJob, GraphPlacement, ReservedTime
 from fluxqueue.fluxion.graph.vertices import Vertex
+from fluxqueue.fluxion.match.changed_rows import Shortfall
 from fluxqueue.fluxion.match.earliest import EarliestStart
 from fluxqueue.fluxion.match.explain import explain
-from fluxqueue.fluxion.match.freed_resources import Shortfall
 from fluxqueue.fluxion.match.jobspec import SLOT, InvalidJobspec, Jobspec
 from fluxqueue.fluxion.match.level_explain import explain_levels
 from fluxqueue.fluxion.match.level_placement import LevelPlacer
@@ -311,7 +311,7 @@ class Matcher:
         return LaterPlacement()
 
     def may_improve(self, reservation: GraphJob, jobspec: Jobspec, duration_s: int) -> bool:
-        """Return True if what became free since may allow an earlier start, or if that is not known.
+        """Return True if what changed since may allow an earlier start, or if that is not known.
 
         What is free from some time on has been free since an end before it. An exception is a job that is
         held beyond its end: it counts as free later and not now, so any new end may be the first to try.
@@ -325,11 +325,11 @@ class Matcher:
             or state.timetable.overdue(state.now)
         ):
             return True
-        freed = state.table.freed.since(shortfall.tick)
+        changed = state.table.changed.since(shortfall.tick)
         earliest = self._earliest_start(jobspec, plan, duration_s, NO_RESTRICTION, reservation)
-        latest = earliest.shortfall_after(freed, shortfall) if freed is not None else None
+        latest = earliest.shortfall_after(changed, shortfall) if changed is not None else None
         if latest is not None:
-            reservation.shortfall = replace(latest, tick=state.table.freed.next_tick())
+            reservation.shortfall = replace(latest, tick=state.table.changed.next_tick())
         return latest is None
 
     def _earliest_start(

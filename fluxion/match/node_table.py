@@ -23,7 +23,7 @@ from fluxqueue.fluxion.graph.constraints import Constraint
 from fluxqueue.fluxion.graph.jobs import GraphJob
 from fluxqueue.fluxion.graph.pools import LeafRun
 from fluxqueue.fluxion.graph.vertices import NODE, Graph, Vertex
-from fluxqueue.fluxion.match.freed_resources import EVER, FreedLog
+from fluxqueue.fluxion.match.changed_rows import ChangedRows
 from fluxqueue.fluxion.match.present_leaves import PresentLeaves
 
 __all__ = ["NodeTable"]
@@ -60,8 +60,8 @@ class NodeTable:
         Type -> size of most leaves of a node, by row; its extremes over all nodes.
     largest, top_id, odd
         Type -> size of the largest leaf and highest id of all; types with a leaf of another size.
-    freed
-        Log of what became free or changed on nodes.
+    changed
+        Log of the rows on which something changed.
     present_leaves
         Free leaves of windows that begin now, reservations included.
     least_step
@@ -79,7 +79,7 @@ class NodeTable:
     def __init__(self, graph: Graph) -> None:
         self._graph = graph
         self.generation = 0
-        self.freed = FreedLog()
+        self.changed = ChangedRows()
         self.present_leaves = PresentLeaves(self)
         self.rebuild()
 
@@ -87,7 +87,7 @@ class NodeTable:
         """Rebuild all rows after a change of the graph."""
         graph = self._graph
         self.generation += 1
-        self.freed.forget()
+        self.changed.forget()
         self.present_leaves.forget()
         self.nodes: list[Vertex] = sorted(graph.nodes, key=lambda node: node.id)
         self.present: Mask = np.ones(len(self.nodes), dtype=np.bool_)
@@ -163,7 +163,7 @@ class NodeTable:
         self.jobs[row] = len(node.shared) + len(node.exclusive) - reserved
         self.held[row] = sum(1 for job in node.exclusive if not job.reserved)
         self._refresh_usable(node)
-        self.freed.note(row)
+        self.changed.note(row)
         self.present_leaves.note(row)
         for run in node.runs.values():
             self._count(run)
@@ -227,8 +227,7 @@ class NodeTable:
                     continue
                 counts[row] += step
                 self.present_leaves.note(row)
-                if step < 0:
-                    self.freed.note(row, job.end, job.start if job.reserved else -EVER)
+                self.changed.note(row)
                 if exclusive:
                     if not job.reserved:
                         self.held[row] += step
@@ -252,7 +251,7 @@ class NodeTable:
         for below in vertex.subtree():
             if below.row >= 0:
                 self._refresh_usable(below)
-                self.freed.note(below.row)
+                self.changed.note(below.row)
 
     def _refresh_usable(self, node: Vertex) -> None:
         open_ = free = node.size > 0
@@ -292,7 +291,7 @@ class NodeTable:
         """Note that the properties of a node have changed."""
         if node.row >= 0:
             self._note_properties(node.row)
-        self.freed.forget()
+        self.changed.forget()
 
     def _note_properties(self, row: int) -> None:
         self._changed_properties.append(row)

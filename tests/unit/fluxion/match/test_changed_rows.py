@@ -1,4 +1,4 @@
-"""What became free decides which reservations are searched again: never another answer, and few searches."""
+"""What changed decides which reservations are searched again: never another answer, and few searches."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ import pytest
 from support.fluxion_builders import ask, check_books, engine, jobspec, node, nodes, slot, state_of
 
 from fluxqueue.fluxion.engine.engine import Engine
+from fluxqueue.fluxion.match.changed_rows import Shortfall
 from fluxqueue.fluxion.match.earliest import EarliestStart
-from fluxqueue.fluxion.match.freed_resources import Shortfall
 from fluxqueue.fluxion.match.matcher import Matcher
 from fluxqueue.fluxion.messages import CallContext, JobMatchRequest, MatchResult
 
@@ -133,26 +133,30 @@ def test_what_was_found_to_be_too_little_is_not_examined_again() -> None:
         ask(made, one, jobid, call)
     ask(made, four, 5, call, reserve=True)
     made.cancel_many([1, 2], call)
-    log = state_of(made).table.freed
+    changed = state_of(made).table.changed
     assert ask(made, four, 5, call, reserve=True, improve=True).at == 1_900
     shortfall = state_of(made).jobs[5].shortfall
     assert shortfall is not None
-    assert shortfall.most.tolist() == [2]
-    freed = log.since(shortfall.tick)
-    assert freed is not None
-    assert not len(freed.rows)
+    assert list(zip(shortfall.rows.tolist(), shortfall.steps.tolist(), strict=True)) == [(0, 1), (1, 1)]
+    rows = changed.since(shortfall.tick)
+    assert rows is not None
+    assert not len(rows)
     made.cancel_many([3, 4], call)
     assert ask(made, four, 5, call, reserve=True, improve=True).at == 1_000
 
 
-def test_a_shortfall_grows_by_what_was_gained_at_each_time() -> None:
-    before = Shortfall(100, np.array([10, 40]), np.array([2, 5]))
-    times, gains = np.array([20, 30, 40, 60]), np.array([1, 4, 0, 2])
-    after = before.after(times, gains, 100, 8)
+def _shortfall(*steps: tuple[int, int, int]) -> Shortfall:
+    """A shortfall of these rows, times and steps."""
+    return Shortfall.of(100, *np.array(steps, dtype=np.int64).reshape(-1, 3).T)
+
+
+def test_changed_rows_are_enough_only_with_slots_of_their_own_at_that_time() -> None:
+    before = _shortfall((0, 0, 2), (0, 50, 2), (1, 0, 0), (1, 20, 1), (3, 0, 0), (3, 120, 9))
+    assert before.rows.tolist() == [0, 0, 1]
+    changed = np.array([False, True, True, False, False])
+    new = _shortfall((1, 0, 0), (1, 30, 1), (2, 0, 3), (2, 50, -3))
+    assert before.after(changed, new, 6) is None, "at 30, and with the new rows"
+    after = before.after(changed, new, 7)
     assert after is not None
-    assert after.times.tolist() == [10, 20, 30, 60]
-    assert after.most.tolist() == [2, 3, 6, 7]
-    asked = np.array([10, 11, 25, 35, 50, 61])
-    assert after.by(asked).tolist() == [0, 2, 3, 6, 6, 7]
-    assert before.after(times, gains, 100, 7) is None
-    assert before.after(times, gains * 0, 100, 5) is before
+    assert after.rows.tolist() == [0, 0, 1, 2, 2]
+    assert after.after(changed, _shortfall(), 4) is not None, "what is left was too little before"
