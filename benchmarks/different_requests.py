@@ -34,6 +34,7 @@ from fluxqueue.api.fluxqueues import WaitingBudget
 from fluxqueue.api.graphnames import label_property
 from fluxqueue.api.jobs import Job
 from fluxqueue.api.metadata import Namespace
+from fluxqueue.fluxion.changes import CancelJobs
 from fluxqueue.fluxion.engine.engine import Engine
 from fluxqueue.fluxion.messages import CallContext, GraphNodeSpec, JobMatchRequest, Pool
 from fluxqueue.kube.decoding import decode
@@ -134,7 +135,7 @@ async def matcher(jobs: int, values: int, nodes: int) -> dict[str, float]:
         engine.match_batch([JobMatchRequest(described.jobspec, number, explain=True)], now)
     waiting = resident_mib()
     later = CallContext(now=1_000 + GONE_S)
-    engine.cancel_many([*range(2, jobs + 2)], later)
+    engine.apply([CancelJobs([*range(2, jobs + 2)])], later)
     return {
         "matcher_waiting_mib": waiting - before,
         "matcher_gone_mib": resident_mib() - before,

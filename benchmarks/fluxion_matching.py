@@ -18,6 +18,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+from fluxqueue.fluxion.changes import CancelJobs
 from fluxqueue.fluxion.compat.requests import MatchRequestKind
 from fluxqueue.fluxion.engine.engine import Engine
 from fluxqueue.fluxion.errors import MatchError
@@ -261,7 +262,7 @@ def measure_queue(size: int) -> Iterator[dict[str, Any]]:
             return results[-1].verdict is MatchVerdict.GRANTED
 
         yield {"graph": "pools", "nodes": size, "what": what, "value": 20 * rate(match, most=50)}
-        engine.cancel_many(granted, CallContext(now=1_000))
+        engine.apply([CancelJobs(granted)], CallContext(now=1_000))
 
 
 def measure_growth() -> Iterator[dict[str, Any]]:

@@ -27,6 +27,7 @@ from datetime import UTC, datetime, timedelta
 
 from fluxqueue.api.fluxjobs import Reason, State
 from fluxqueue.api.fluxqueues import Policy
+from fluxqueue.fluxion.changes import CancelJobs
 from fluxqueue.fluxion.messages import (
     CallContext,
     GraphNodeSpec,
@@ -191,7 +192,7 @@ async def measure(policy: Discipline, options: argparse.Namespace) -> dict[str, 
     again = await bench.cycle(capacity_changed=False)
     after = []
     for jobid in chance.sample(range(1, options.running + 1), ENDS):
-        await fluxion.cancel_many([jobid], call=CallContext(now=NOW))
+        await fluxion.apply([CancelJobs([jobid])], call=CallContext(now=NOW))
         after.append(await bench.cycle(capacity_changed=True))
     return {
         "load_s": loaded,

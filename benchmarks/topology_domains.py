@@ -25,6 +25,7 @@ from collections.abc import Callable, Sequence
 from heapq import heappop, heappush
 from pathlib import Path
 
+from fluxqueue.fluxion.changes import CancelJobs
 from fluxqueue.fluxion.engine.engine import Engine
 from fluxqueue.fluxion.messages import CallContext, GraphNodeSpec, JobMatchRequest, Level, MatchVerdict, Pool
 from fluxqueue.queue.simulator.lublin import lublin_trace
@@ -153,7 +154,7 @@ class Ours:
         return nodes
 
     def free(self, nodes: Sequence[int]) -> None:
-        self._engine.cancel_many([self._jobs.pop(tuple(sorted(nodes)))], CallContext(now=1))
+        self._engine.apply([CancelJobs([self._jobs.pop(tuple(sorted(nodes)))])], CallContext(now=1))
 
 
 def run(jobs: Sequence[TraceJob], choose: Choose) -> list[tuple[TraceJob, list[int], int]]:

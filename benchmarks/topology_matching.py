@@ -17,6 +17,7 @@ import time
 from collections.abc import Sequence
 from typing import Any
 
+from fluxqueue.fluxion.changes import CancelJobs
 from fluxqueue.fluxion.engine.engine import Engine
 from fluxqueue.fluxion.messages import (
     CallContext,
@@ -94,7 +95,7 @@ def timed(made: Engine, text: str, *, reserve: bool) -> tuple[float, MatchResult
     began = time.process_time()
     result = made.match_batch([JobMatchRequest(text, reserve=reserve)], NOW).results[0]
     spent_s = time.process_time() - began
-    made.cancel_many([result.jobid], NOW)
+    made.apply([CancelJobs([result.jobid])], NOW)
     return spent_s, result
 
 

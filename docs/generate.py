@@ -90,7 +90,7 @@ def modules(*rooms: str) -> Iterator[Module]:
             name = ".".join(("fluxqueue", *path.relative_to(ROOT).with_suffix("").parts)).removesuffix(
                 ".__init__"
             )
-            if not path.name.endswith(("_pb2.py", "_pb2_grpc.py")):
+            if not path.name.endswith("_pb2.py"):
                 yield Module(name, ast.parse(path.read_text()))
 
 

@@ -1,5 +1,4 @@
-"""The changes that `Engine.apply` makes together: one value for each call that changes the graph, without its
-call context.
+"""The changes that `Engine.apply` makes: one value for each kind.
 
 As values, several changes can be made in one atomic step. For example, the pod that was part of a node's
 system allocation (`ResizeSystem`) becomes rank 3 of job 17 (`RestoreJobs`): either both changes are made or
@@ -8,7 +7,7 @@ neither.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from fluxqueue.fluxion.messages import AdvanceReservation, GraphNodeSpec, NodeShare, RestoredJob
@@ -33,23 +32,25 @@ __all__ = [
 class CancelJobs:
     """End jobs; unknown ones are no error."""
 
-    jobids: tuple[int, ...]
+    jobids: Sequence[int]
 
 
 @dataclass(frozen=True, slots=True)
 class CancelPart:
-    """Give back part of a job: slots or amounts on nodes, or vertices by path."""
+    """Give back part of a job: slots or amounts on nodes, or vertices by path; it ends with its last vertex.
+    Not idempotent.
+    """
 
     jobid: int
-    shares: tuple[NodeShare, ...] = ()
-    paths: tuple[str, ...] = ()
+    shares: Sequence[NodeShare] = ()
+    paths: Sequence[str] = ()
 
 
 @dataclass(frozen=True, slots=True)
 class RestoreJobs:
-    """Restore allocations that are known from elsewhere."""
+    """Restore allocations that are known from elsewhere; idempotent."""
 
-    jobs: tuple[RestoredJob, ...]
+    jobs: Sequence[RestoredJob]
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,12 +59,12 @@ class ResizeSystem:
     share).
     """
 
-    shares: tuple[NodeShare, ...]
+    shares: Sequence[NodeShare]
 
 
 @dataclass(frozen=True, slots=True)
 class ExtendJob:
-    """Move the end of a job."""
+    """Move the end of a job (Unix seconds)."""
 
     jobid: int
     end: int
@@ -71,7 +72,7 @@ class ExtendJob:
 
 @dataclass(frozen=True, slots=True)
 class SetNodeStatus:
-    """Mark nodes or vertices up or down: node name or containment path -> up."""
+    """Mark nodes or vertices up or down (node name or containment path -> up); running jobs stay."""
 
     up: Mapping[str, bool]
 
@@ -85,23 +86,23 @@ class SetProperties:
 
 @dataclass(frozen=True, slots=True)
 class AddNodes:
-    """Add nodes; a known name with another shape is resized."""
+    """Add nodes; a known name with another shape is resized, and jobs on it stay."""
 
-    nodes: tuple[GraphNodeSpec, ...]
+    nodes: Sequence[GraphNodeSpec]
 
 
 @dataclass(frozen=True, slots=True)
 class RemoveNodes:
     """Remove nodes; jobs keep their shares on them until cancelled."""
 
-    nodes: tuple[str, ...]
+    nodes: Sequence[str]
 
 
 @dataclass(frozen=True, slots=True)
 class SetAdvanceReservations:
     """Set all advance reservations; those that are not named any more are over."""
 
-    reservations: tuple[AdvanceReservation, ...]
+    reservations: Sequence[AdvanceReservation]
 
 
 Change = (

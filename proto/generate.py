@@ -20,11 +20,9 @@ PACKAGE = "fluxqueue/proto"
 
 
 def generate(target: Path) -> int:
-    """Write ``*_pb2.py``, ``*_pb2.pyi`` and ``*_pb2_grpc.py`` below ``target``;
-    returns protoc's exit code.
-    """
+    """Write ``*_pb2.py`` and ``*_pb2.pyi`` below ``target``; returns protoc's exit code."""
     sources = sorted(f"{PACKAGE}/{path.relative_to(ROOT)}" for path in ROOT.rglob("*.proto"))
-    outputs = [f"--{kind}={target}" for kind in ("python_out", "pyi_out", "grpc_python_out")]
+    outputs = [f"--{kind}={target}" for kind in ("python_out", "pyi_out")]
     well_known = files("grpc_tools") / "_proto"
     return int(protoc.main(["protoc", f"-I{PACKAGE}={ROOT}", f"-I{well_known}", *outputs, *sources]))
 

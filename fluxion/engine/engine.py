@@ -10,7 +10,7 @@ which serves one request after the other.
 from __future__ import annotations
 
 import uuid
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Sequence
 
 from fluxqueue.fluxion.changes import (
     AddNodes,
@@ -51,7 +51,6 @@ from fluxqueue.fluxion.match.state import GraphState
 from fluxqueue.fluxion.match.weights import InvalidPruneFilters, Weights, read_prune_filters
 from fluxqueue.fluxion.match.work_time import work_time
 from fluxqueue.fluxion.messages import (
-    AdvanceReservation,
     AppliedChanges,
     CallContext,
     GraphNodeSpec,
@@ -60,8 +59,6 @@ from fluxqueue.fluxion.messages import (
     MatchBatch,
     MatchResult,
     MatchVerdict,
-    NodeShare,
-    RestoredJob,
     Stat,
 )
 
@@ -70,6 +67,8 @@ __all__ = ["Engine"]
 NO_CALL = CallContext()
 _LONGEST_BATCH_S = 0.5
 """CPU after which a batch ends: other calls wait for it, and it has a deadline."""
+_PLACING = (RestoreJobs, ResizeSystem, ExtendJob, SetAdvanceReservations)
+"""Changes that place something in time."""
 _BOOKED = (MatchVerdict.GRANTED, MatchVerdict.RESERVED)
 
 
@@ -119,7 +118,7 @@ class Engine:
 
     Every method but `init` raises `NotInitialised` before the first `init`. Methods that take a `CallContext`
     raise `StaleEpoch`, `WrongInstance` or `ClockMixed` if the call must not be served. A call without ``now``
-    that places nothing in time (info, list, cancel, stat, status) is served on either clock.
+    that places nothing in time (for example info, stat, or the end of a job) is served on either clock.
     """
 
     def __init__(self) -> None:
@@ -276,7 +275,7 @@ class Engine:
         results: list[MatchResult] = []
 
         def ask() -> bool:
-            for change in list[Change]([CancelJobs(tuple(without)), *parts]):
+            for change in list[Change]([CancelJobs(without), *parts]):
                 session.make(change)
             session.system_allocations.settle_excess()
             results.extend(session.matching.match(each, with_allocation=False) for each in jobs)
@@ -330,77 +329,33 @@ class Engine:
             state.jobs[jobid].info(state.horizon, with_shares=with_shares) for jobid in sorted(state.jobs)
         )
 
-    def cancel_many(self, jobids: Iterable[int], call: CallContext = NO_CALL) -> tuple[list[int], list[int]]:
-        """End jobs; return the ids of those that ended, and of those that are unknown or were cancelled
-        before.
-        """
-        session = self._enter(call)
-        answer = session.job_changes.cancel(list(jobids))
-        session.system_allocations.settle_excess()
-        return answer
-
-    def partial_cancel(
-        self, jobid: int, shares: Sequence[NodeShare], paths: Sequence[str] = (), call: CallContext = NO_CALL
-    ) -> AppliedChanges:
-        """Give back slots (by label) or amounts on nodes, or vertices by path, all or nothing;
-        the job ends with its last vertex.
-        """
-        return self._change(self._enter(call), CancelPart(jobid, tuple(shares), tuple(paths)))
-
-    def restore(self, jobs: Sequence[RestoredJob], call: CallContext = NO_CALL) -> AppliedChanges:
-        """Restore known allocations, all or none; the same jobid with the same shares again changes
-        nothing.
-        """
-        return self._change(self._enter(call, places=True), RestoreJobs(tuple(jobs)))
-
-    def resize(self, shares: Sequence[NodeShare], call: CallContext = NO_CALL) -> AppliedChanges:
-        """Set the system allocations of nodes (``amounts``);
-        ``excess`` is what was not free and closes its node.
-        """
-        return self._change(self._enter(call, places=True), ResizeSystem(tuple(shares)))
-
-    def extend(self, jobid: int, end: int, call: CallContext = NO_CALL) -> AppliedChanges:
-        """Move a job's end; ``displaced`` reservations no longer fit and were dropped."""
-        return self._change(self._enter(call, places=True), ExtendJob(jobid, end))
-
     def apply(self, changes: Sequence[Change], call: CallContext = NO_CALL) -> AppliedChanges:
-        """Make several changes, all or none; ``failed_index`` is the index of the change that could not be
-        made.
+        """Make changes, all or none; ``failed_index`` is the index of the one that could not be made.
+
+        ``displaced`` reservations no longer fit, and were dropped. ``excess`` is what was not free, and
+        closes its node.
         """
-        placing = (RestoreJobs, ResizeSystem, ExtendJob, SetAdvanceReservations)
-        return self._change(
-            self._enter(call, places=any(isinstance(change, placing) for change in changes)), *changes
+        session = self._enter(call, places=any(isinstance(change, _PLACING) for change in changes))
+        instance = session.state.instance
+        displaced: list[int] = []
+        done = 0
+
+        def work() -> bool:
+            nonlocal done
+            for change in changes:
+                displaced.extend(session.make(change))
+                done += 1
+            session.system_allocations.settle_excess()
+            return True
+
+        try:
+            session.state.atomically(work)
+        except Refused as refusal:
+            return AppliedChanges(False, instance, str(refusal), failed_index=done)
+        touched = {name for change in changes for name in nodes_of(change)}
+        return AppliedChanges(
+            True, instance, "", tuple(sorted(set(displaced))), session.system_allocations.excess_on(touched)
         )
-
-    def set_advance_reservations(
-        self, reservations: Sequence[AdvanceReservation], call: CallContext = NO_CALL
-    ) -> AppliedChanges:
-        """Set all advance reservations; ``displaced`` reservations of jobs no longer fit and were dropped."""
-        return self._change(self._enter(call, places=True), SetAdvanceReservations(tuple(reservations)))
-
-    # ---- the graph -----------------------------------------------------------------------------------------
-
-    def add_nodes(self, nodes: Sequence[GraphNodeSpec], call: CallContext = NO_CALL) -> AppliedChanges:
-        """Add nodes; a known name with another shape is resized, and jobs on it stay.
-        ``displaced`` reservations no longer fit.
-        """
-        return self._change(self._enter(call), AddNodes(tuple(nodes)))
-
-    def remove_nodes(self, nodes: Sequence[str], call: CallContext = NO_CALL) -> AppliedChanges:
-        """Remove nodes; jobs on them keep their shares until cancelled."""
-        return self._change(self._enter(call), RemoveNodes(tuple(nodes)))
-
-    def set_node_status(self, up: Mapping[str, bool], call: CallContext = NO_CALL) -> AppliedChanges:
-        """Mark nodes (by name) or vertices (by containment path) up or down."""
-        return self._change(self._enter(call), SetNodeStatus(up))
-
-    def set_properties(
-        self, properties: Mapping[str, Mapping[str, str]], call: CallContext = NO_CALL
-    ) -> AppliedChanges:
-        """Replace all properties of these nodes; the constraint of ``displaced`` reservations no longer
-        holds.
-        """
-        return self._change(self._enter(call), SetProperties(properties))
 
     def stat(self, call: CallContext = NO_CALL, per_node: bool = False) -> Stat:
         """Return sizes and use of the graph."""
@@ -441,26 +396,3 @@ class Engine:
         if call.epoch and call.epoch < state.epoch:
             raise StaleEpoch(f"epoch {call.epoch} is over: {state.epoch} leads now")
         state.epoch = max(state.epoch, call.epoch)
-
-    def _change(self, session: _Session, *changes: Change) -> AppliedChanges:
-        """Make changes, all or none."""
-        instance = session.state.instance
-        displaced: list[int] = []
-        done = 0
-
-        def work() -> bool:
-            nonlocal done
-            for change in changes:
-                displaced.extend(session.make(change))
-                done += 1
-            session.system_allocations.settle_excess()
-            return True
-
-        try:
-            session.state.atomically(work)
-        except Refused as refusal:
-            return AppliedChanges(False, instance, str(refusal), failed_index=done)
-        touched = {name for change in changes for name in nodes_of(change)}
-        return AppliedChanges(
-            True, instance, "", tuple(sorted(set(displaced))), session.system_allocations.excess_on(touched)
-        )

@@ -28,18 +28,12 @@ class JobChanges:
 
     # ---- cancel --------------------------------------------------------------------------------------------
 
-    def cancel(self, jobids: Sequence[int]) -> tuple[list[int], list[int]]:
-        """End jobs; return the ids of those that ended, and of those that are unknown."""
-        cancelled: list[int] = []
-        unknown: list[int] = []
+    def cancel(self, jobids: Sequence[int]) -> None:
+        """End jobs; unknown ones are no error."""
         for jobid in jobids:
             job = self._state.jobs.get(jobid)
-            if job is None or job.mode in (JobMode.SYSTEM, JobMode.ADVANCE):
-                unknown.append(jobid)
-            else:
+            if job is not None and job.mode not in (JobMode.SYSTEM, JobMode.ADVANCE):
                 self._state.free(job)
-                cancelled.append(jobid)
-        return cancelled, unknown
 
     def cancel_part(self, jobid: int, given: Sequence[NodeShare], paths: Sequence[str]) -> None:
         """Give back part of a job; `Refused` leaves it whole."""

@@ -25,6 +25,7 @@ from typing import Final
 
 import structlog
 
+from fluxqueue.fluxion.changes import CancelJobs, RestoreJobs
 from fluxqueue.fluxion.engine.engine import Engine
 from fluxqueue.fluxion.foreign.answers import InvalidAnswer
 from fluxqueue.fluxion.foreign.bookings import (
@@ -155,7 +156,7 @@ class ForeignFluxion(Fluxion):
             return own
         # Nothing else enters our graph until the choice of the service is booked, so our own choice is taken
         # out again at once.
-        self.engine.cancel_many([own.jobid])
+        self.engine.apply([CancelJobs([own.jobid])])
         request = replace(request, jobid=own.jobid)
         read = read_jobspec(request.jobspec)
         by_name = self.engine.state.graph.by_name
@@ -273,8 +274,9 @@ class ForeignFluxion(Fluxion):
     def _book(self, own: MatchResult, shares: tuple[NodeShare, ...]) -> MatchResult:
         """Book a checked choice in our graph."""
         self._changed = True
-        done = self.engine.restore(
-            [RestoredJob(own.jobid, shares, own.at, own.end)], CallContext(now=self.engine.state.now)
+        done = self.engine.apply(
+            [RestoreJobs([RestoredJob(own.jobid, shares, own.at, own.end)])],
+            CallContext(now=self.engine.state.now),
         )
         if not done.done:
             raise InternalError(f"job {own.jobid} of the foreign matcher cannot be booked: {done.reason}")

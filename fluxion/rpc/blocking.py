@@ -3,25 +3,12 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from types import TracebackType
 from typing import Self
 
-from fluxqueue.fluxion.changes import (
-    AddNodes,
-    CancelJobs,
-    CancelPart,
-    Change,
-    ExtendJob,
-    RemoveNodes,
-    ResizeSystem,
-    RestoreJobs,
-    SetAdvanceReservations,
-    SetNodeStatus,
-    SetProperties,
-)
+from fluxqueue.fluxion.changes import CancelPart, Change
 from fluxqueue.fluxion.messages import (
-    AdvanceReservation,
     AppliedChanges,
     CallContext,
     GraphNodeSpec,
@@ -30,24 +17,13 @@ from fluxqueue.fluxion.messages import (
     MatchBatch,
     MatchedAllocation,
     MatchResult,
-    NodeShare,
-    RestoredJob,
     Stat,
 )
 from fluxqueue.fluxion.rpc.apply import ApplyRpc
 from fluxqueue.fluxion.rpc.compatible import CancelRpc, MatchRpc, init_rpc
-from fluxqueue.fluxion.rpc.job_changes import (
-    CancelManyRpc,
-    ExtendRpc,
-    PartialCancelRpc,
-    ResizeRpc,
-    RestoreRpc,
-    SetAdvanceReservationsRpc,
-)
 from fluxqueue.fluxion.rpc.matching import MatchBatchRpc, ReserveAtRpc, SatisfyRpc
 from fluxqueue.fluxion.rpc.reports import InfoRpc, ListRpc, StatRpc
 from fluxqueue.fluxion.rpc.requests import Answer, Rpc
-from fluxqueue.fluxion.rpc.topology import AddNodesRpc, RemoveNodesRpc, SetPropertiesRpc, SetStatusRpc
 
 __all__ = ["BlockingFluxion"]
 
@@ -146,52 +122,6 @@ class BlockingFluxion(ABC):
         """Sum the graph up, as `Fluxion.stat`."""
         return self._send(StatRpc(call, per_node))
 
-    def cancel_many(
-        self, jobids: Sequence[int], *, call: CallContext
-    ) -> tuple[tuple[int, ...], tuple[int, ...]]:
-        """End jobs, as `Fluxion.cancel_many`."""
-        return self._send(CancelManyRpc(CancelJobs(tuple(jobids)), call))
-
-    def partial_cancel(
-        self, jobid: int, shares: Sequence[NodeShare] = (), *, call: CallContext, paths: Sequence[str] = ()
-    ) -> AppliedChanges:
-        """Give back part of a job, as `Fluxion.partial_cancel`."""
-        return self._send(PartialCancelRpc(CancelPart(jobid, tuple(shares), tuple(paths)), call))
-
-    def restore(self, jobs: Sequence[RestoredJob], *, call: CallContext) -> AppliedChanges:
-        """Restore allocations, as `Fluxion.restore`."""
-        return self._send(RestoreRpc(RestoreJobs(tuple(jobs)), call))
-
-    def resize(self, shares: Sequence[NodeShare], *, call: CallContext) -> AppliedChanges:
-        """Set system allocations, as `Fluxion.resize`."""
-        return self._send(ResizeRpc(ResizeSystem(tuple(shares)), call))
-
-    def extend(self, jobid: int, end: int, *, call: CallContext) -> AppliedChanges:
-        """Move a job's end, as `Fluxion.extend`."""
-        return self._send(ExtendRpc(ExtendJob(jobid, end), call))
-
-    def set_advance_reservations(
-        self, reservations: Sequence[AdvanceReservation], *, call: CallContext
-    ) -> AppliedChanges:
-        """Set all advance reservations, as `Fluxion.set_advance_reservations`."""
-        return self._send(SetAdvanceReservationsRpc(SetAdvanceReservations(tuple(reservations)), call))
-
     def apply(self, changes: Sequence[Change], *, call: CallContext) -> AppliedChanges:
         """Make all changes or none, as `Fluxion.apply`."""
         return self._send(ApplyRpc(changes, call))
-
-    def add_nodes(self, nodes: Sequence[GraphNodeSpec], *, call: CallContext) -> AppliedChanges:
-        """Add nodes, as `Fluxion.add_nodes`."""
-        return self._send(AddNodesRpc(AddNodes(tuple(nodes)), call))
-
-    def remove_nodes(self, nodes: Sequence[str], *, call: CallContext) -> AppliedChanges:
-        """Remove nodes, as `Fluxion.remove_nodes`."""
-        return self._send(RemoveNodesRpc(RemoveNodes(tuple(nodes)), call))
-
-    def set_status(self, up: Mapping[str, bool], *, call: CallContext) -> AppliedChanges:
-        """Mark nodes up or down, as `Fluxion.set_status`."""
-        return self._send(SetStatusRpc(SetNodeStatus(up), call))
-
-    def set_properties(self, nodes: Mapping[str, Mapping[str, str]], *, call: CallContext) -> AppliedChanges:
-        """Replace properties of nodes, as `Fluxion.set_properties`."""
-        return self._send(SetPropertiesRpc(SetProperties(nodes), call))

@@ -9,25 +9,12 @@ from __future__ import annotations
 
 import asyncio
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from types import TracebackType
 from typing import Self
 
-from fluxqueue.fluxion.changes import (
-    AddNodes,
-    CancelJobs,
-    CancelPart,
-    Change,
-    ExtendJob,
-    RemoveNodes,
-    ResizeSystem,
-    RestoreJobs,
-    SetAdvanceReservations,
-    SetNodeStatus,
-    SetProperties,
-)
+from fluxqueue.fluxion.changes import CancelPart, Change
 from fluxqueue.fluxion.messages import (
-    AdvanceReservation,
     AppliedChanges,
     CallContext,
     GraphNodeSpec,
@@ -36,24 +23,13 @@ from fluxqueue.fluxion.messages import (
     MatchBatch,
     MatchedAllocation,
     MatchResult,
-    NodeShare,
-    RestoredJob,
     Stat,
 )
 from fluxqueue.fluxion.rpc.apply import ApplyRpc
 from fluxqueue.fluxion.rpc.compatible import CancelRpc, MatchRpc, init_rpc
-from fluxqueue.fluxion.rpc.job_changes import (
-    CancelManyRpc,
-    ExtendRpc,
-    PartialCancelRpc,
-    ResizeRpc,
-    RestoreRpc,
-    SetAdvanceReservationsRpc,
-)
 from fluxqueue.fluxion.rpc.matching import MatchBatchRpc, ReserveAtRpc, SatisfyRpc
 from fluxqueue.fluxion.rpc.reports import InfoRpc, ListRpc, StatRpc
 from fluxqueue.fluxion.rpc.requests import Answer, Rpc
-from fluxqueue.fluxion.rpc.topology import AddNodesRpc, RemoveNodesRpc, SetPropertiesRpc, SetStatusRpc
 
 __all__ = ["Fluxion"]
 
@@ -220,64 +196,10 @@ class Fluxion(ABC):
         """Return the sizes and the use of the graph."""
         return await self._send(StatRpc(call, per_node))
 
-    # ---- jobs ----------------------------------------------------------------------------------------------
-
-    async def cancel_many(
-        self, jobids: Sequence[int], *, call: CallContext
-    ) -> tuple[tuple[int, ...], tuple[int, ...]]:
-        """End jobs; return those that ended, and those that were unknown (no error)."""
-        return await self._send(CancelManyRpc(CancelJobs(tuple(jobids)), call))
-
-    async def partial_cancel(
-        self, jobid: int, shares: Sequence[NodeShare] = (), *, call: CallContext, paths: Sequence[str] = ()
-    ) -> AppliedChanges:
-        """Give back slots or amounts on nodes, or vertices by path; when nothing is left the job ends.
-        Not idempotent.
-        """
-        return await self._send(PartialCancelRpc(CancelPart(jobid, tuple(shares), tuple(paths)), call))
-
-    async def restore(self, jobs: Sequence[RestoredJob], *, call: CallContext) -> AppliedChanges:
-        """Restore allocations that are known from elsewhere; idempotent."""
-        return await self._send(RestoreRpc(RestoreJobs(tuple(jobs)), call))
-
-    async def resize(self, shares: Sequence[NodeShare], *, call: CallContext) -> AppliedChanges:
-        """Set the system allocations of nodes (``amounts`` by node);
-        ``excess`` is what was not free and closes its node.
-        """
-        return await self._send(ResizeRpc(ResizeSystem(tuple(shares)), call))
-
-    async def extend(self, jobid: int, end: int, *, call: CallContext) -> AppliedChanges:
-        """Move a job's end (Unix seconds); ``displaced`` reservations no longer fit and were dropped."""
-        return await self._send(ExtendRpc(ExtendJob(jobid, end), call))
-
-    async def set_advance_reservations(
-        self, reservations: Sequence[AdvanceReservation], *, call: CallContext
-    ) -> AppliedChanges:
-        """Set all advance reservations; ``displaced`` reservations of jobs no longer fit and were dropped."""
-        return await self._send(SetAdvanceReservationsRpc(SetAdvanceReservations(tuple(reservations)), call))
+    # ---- changes ----------------------------------------------------------------------------------------
 
     async def apply(self, changes: Sequence[Change], *, call: CallContext) -> AppliedChanges:
         """Make all changes or none; if none, ``failed_index`` and ``reason`` name the first that could not be
         made.
         """
         return await self._send(ApplyRpc(changes, call))
-
-    # ---- the graph -----------------------------------------------------------------------------------------
-
-    async def add_nodes(self, nodes: Sequence[GraphNodeSpec], *, call: CallContext) -> AppliedChanges:
-        """Add nodes; a known name with another shape is resized."""
-        return await self._send(AddNodesRpc(AddNodes(tuple(nodes)), call))
-
-    async def remove_nodes(self, nodes: Sequence[str], *, call: CallContext) -> AppliedChanges:
-        """Remove nodes; jobs on them keep their shares until cancelled."""
-        return await self._send(RemoveNodesRpc(RemoveNodes(tuple(nodes)), call))
-
-    async def set_status(self, up: Mapping[str, bool], *, call: CallContext) -> AppliedChanges:
-        """Mark node names or containment paths up or down; running jobs stay."""
-        return await self._send(SetStatusRpc(SetNodeStatus(up), call))
-
-    async def set_properties(
-        self, nodes: Mapping[str, Mapping[str, str]], *, call: CallContext
-    ) -> AppliedChanges:
-        """Replace all properties of these nodes."""
-        return await self._send(SetPropertiesRpc(SetProperties(nodes), call))

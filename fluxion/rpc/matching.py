@@ -11,7 +11,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, Self
 
-from fluxqueue.fluxion.changes import CancelPart
+from fluxqueue.fluxion.changes import CancelJobs, CancelPart
 from fluxqueue.fluxion.messages import (
     CallContext,
     JobMatchRequest,
@@ -20,8 +20,8 @@ from fluxqueue.fluxion.messages import (
     MatchVerdict,
     Shortage,
 )
+from fluxqueue.fluxion.rpc.apply import read_part, write_part
 from fluxqueue.fluxion.rpc.failures import InternalError
-from fluxqueue.fluxion.rpc.job_changes import PartialCancelRpc
 from fluxqueue.fluxion.rpc.requests import Rpc
 from fluxqueue.fluxion.rpc.values import read_call, read_shares, write_call, write_share
 from fluxqueue.proto.v1 import fluxion_pb2 as pb
@@ -82,7 +82,7 @@ class MatchBatchRpc(Rpc[MatchBatch]):
             yielding=self.yielding,
             trial=self.trial,
             without=self.without,
-            without_parts=[PartialCancelRpc.write_change(each) for each in self.parts],
+            without_parts=[write_part(each) for each in self.parts],
         )
 
     def read_response(self, message: pb.MatchBatchResponse) -> MatchBatch:
@@ -107,7 +107,7 @@ class MatchBatchRpc(Rpc[MatchBatch]):
             tuple(message.yielding),
             message.trial,
             tuple(message.without),
-            tuple(PartialCancelRpc.read_change(each) for each in message.without_parts),
+            tuple(read_part(each) for each in message.without_parts),
         )
 
     def run(self, engine: Engine) -> MatchBatch:
@@ -137,7 +137,7 @@ class MatchBatchRpc(Rpc[MatchBatch]):
         answers = zip(self.jobs, answer.results, strict=False)
         unknown = [result.jobid for job, result in answers if not job.jobid and result.verdict in _HOLDING]
         if unknown and not self.trial:
-            engine.cancel_many(unknown)
+            engine.apply([CancelJobs(unknown)])
 
     def verdicts(self, answer: MatchBatch) -> Iterable[str]:
         """Return the verdict of each job."""
@@ -203,7 +203,7 @@ class ReserveAtRpc(Rpc[MatchResult]):
     def undo(self, engine: Engine, answer: MatchResult) -> None:
         """Cancel the reservation if the engine chose its id."""
         if not self.jobid and answer.verdict in _HOLDING:
-            engine.cancel_many([answer.jobid])
+            engine.apply([CancelJobs([answer.jobid])])
 
     def verdicts(self, answer: MatchResult) -> Iterable[str]:
         """Return the verdict."""

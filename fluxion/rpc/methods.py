@@ -4,19 +4,11 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from fluxqueue.fluxion.rpc import apply, compatible, job_changes, matching, reports, topology
+from fluxqueue.fluxion.rpc import apply, compatible, matching, reports
 from fluxqueue.fluxion.rpc.requests import Rpc
 
 __all__ = ["METHODS"]
 
 METHODS: Final[dict[str, type[Rpc[Any]]]] = {
-    rpc.method: rpc
-    for rpc in (
-        *compatible.RPCS,
-        *matching.RPCS,
-        *reports.RPCS,
-        *job_changes.RPCS,
-        *apply.RPCS,
-        *topology.RPCS,
-    )
+    rpc.method: rpc for rpc in (*compatible.RPCS, *matching.RPCS, *reports.RPCS, *apply.RPCS)
 }

@@ -1,10 +1,10 @@
 """What every RPC of the service describes about itself.
 
-One class per RPC, in one of the modules `compatible`, `matching`, `jobs`, `job_changes`, `topology` and
-`apply`. An instance is one call with its arguments. The class holds everything that is particular to the RPC:
-how the arguments and the answer travel, what the engine does, whether a repeated attempt is harmless, and how
-an answer is undone that never reached its caller. The clients, the in-process matcher and the service contain
-no RPC of their own: they send, run and answer any `Rpc`.
+One class per RPC, in one of the modules `compatible`, `matching`, `reports` and `apply`. An instance is one
+call with its arguments. The class holds everything that is particular to the RPC: how the arguments and the
+answer travel, what the engine does, whether a repeated attempt is harmless, and how an answer is undone that
+never reached its caller. The clients, the in-process matcher and the service contain no RPC of their own:
+they send, run and answer any `Rpc`.
 
 A new RPC needs its messages in the proto file, its class in one of these modules, and its method in
 `fluxqueue.fluxion.rpc.interface`.

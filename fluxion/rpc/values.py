@@ -8,12 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
-from fluxqueue.fluxion.messages import AppliedChanges, CallContext, GraphNodeSpec, Level, NodeShare, Pool
+from fluxqueue.fluxion.messages import CallContext, GraphNodeSpec, Level, NodeShare, Pool
 from fluxqueue.fluxion.rpc.failures import InvalidCall
 from fluxqueue.proto.v1 import fluxion_pb2 as pb
 
 __all__ = [
-    "read_applied",
     "read_call",
     "read_counts",
     "read_node",
@@ -21,7 +20,6 @@ __all__ = [
     "read_shares",
     "read_system_share",
     "read_system_shares",
-    "write_applied",
     "write_call",
     "write_node",
     "write_share",
@@ -114,24 +112,6 @@ def read_system_share(message: pb.SystemShare) -> NodeShare:
 def read_system_shares(messages: Iterable[pb.SystemShare]) -> tuple[NodeShare, ...]:
     """Read what runs on several nodes outside of Fluxion."""
     return tuple(read_system_share(message) for message in messages)
-
-
-def write_applied(applied: AppliedChanges) -> pb.ChangeResponse:
-    """Write what a change did."""
-    excess = [write_system_share(share) for share in applied.excess]
-    return pb.ChangeResponse(
-        done=applied.done,
-        reason=applied.reason,
-        displaced=applied.displaced,
-        instance=applied.instance,
-        excess=excess,
-    )
-
-
-def read_applied(message: pb.ChangeResponse | pb.ResizeResponse) -> AppliedChanges:
-    """Read what a change did."""
-    excess = read_system_shares(message.excess)
-    return AppliedChanges(message.done, message.instance, message.reason, tuple(message.displaced), excess)
 
 
 def read_counts(message: Mapping[str, int]) -> dict[str, int]:

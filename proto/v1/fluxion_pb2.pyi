@@ -240,8 +240,8 @@ class MatchBatchRequest(_message.Message):
     yielding: _containers.RepeatedScalarFieldContainer[int]
     trial: bool
     without: _containers.RepeatedScalarFieldContainer[int]
-    without_parts: _containers.RepeatedCompositeFieldContainer[PartialCancelRequest]
-    def __init__(self, call: _Optional[_Union[Call, _Mapping]] = ..., jobs: _Optional[_Iterable[_Union[JobRequest, _Mapping]]] = ..., with_allocation: _Optional[bool] = ..., stop_at_first_failure: _Optional[bool] = ..., yielding: _Optional[_Iterable[int]] = ..., trial: _Optional[bool] = ..., without: _Optional[_Iterable[int]] = ..., without_parts: _Optional[_Iterable[_Union[PartialCancelRequest, _Mapping]]] = ...) -> None: ...
+    without_parts: _containers.RepeatedCompositeFieldContainer[CancelPart]
+    def __init__(self, call: _Optional[_Union[Call, _Mapping]] = ..., jobs: _Optional[_Iterable[_Union[JobRequest, _Mapping]]] = ..., with_allocation: _Optional[bool] = ..., stop_at_first_failure: _Optional[bool] = ..., yielding: _Optional[_Iterable[int]] = ..., trial: _Optional[bool] = ..., without: _Optional[_Iterable[int]] = ..., without_parts: _Optional[_Iterable[_Union[CancelPart, _Mapping]]] = ...) -> None: ...
 
 class JobRequest(_message.Message):
     __slots__ = ("jobid", "jobspec", "reserve", "explain", "exclude", "duration", "improve", "policy", "latest_nodes", "min_slots", "not_before", "waits_since")
@@ -361,266 +361,6 @@ class ListResponse(_message.Message):
     instance: str
     def __init__(self, jobs: _Optional[_Iterable[_Union[JobInfo, _Mapping]]] = ..., instance: _Optional[str] = ...) -> None: ...
 
-class CancelManyRequest(_message.Message):
-    __slots__ = ("call", "jobids")
-    CALL_FIELD_NUMBER: _ClassVar[int]
-    JOBIDS_FIELD_NUMBER: _ClassVar[int]
-    call: Call
-    jobids: _containers.RepeatedScalarFieldContainer[int]
-    def __init__(self, call: _Optional[_Union[Call, _Mapping]] = ..., jobids: _Optional[_Iterable[int]] = ...) -> None: ...
-
-class CancelManyResponse(_message.Message):
-    __slots__ = ("cancelled", "unknown", "instance")
-    CANCELLED_FIELD_NUMBER: _ClassVar[int]
-    UNKNOWN_FIELD_NUMBER: _ClassVar[int]
-    INSTANCE_FIELD_NUMBER: _ClassVar[int]
-    cancelled: _containers.RepeatedScalarFieldContainer[int]
-    unknown: _containers.RepeatedScalarFieldContainer[int]
-    instance: str
-    def __init__(self, cancelled: _Optional[_Iterable[int]] = ..., unknown: _Optional[_Iterable[int]] = ..., instance: _Optional[str] = ...) -> None: ...
-
-class PartialCancelRequest(_message.Message):
-    __slots__ = ("call", "jobid", "shares", "paths")
-    CALL_FIELD_NUMBER: _ClassVar[int]
-    JOBID_FIELD_NUMBER: _ClassVar[int]
-    SHARES_FIELD_NUMBER: _ClassVar[int]
-    PATHS_FIELD_NUMBER: _ClassVar[int]
-    call: Call
-    jobid: int
-    shares: _containers.RepeatedCompositeFieldContainer[NodeShare]
-    paths: _containers.RepeatedScalarFieldContainer[str]
-    def __init__(self, call: _Optional[_Union[Call, _Mapping]] = ..., jobid: _Optional[int] = ..., shares: _Optional[_Iterable[_Union[NodeShare, _Mapping]]] = ..., paths: _Optional[_Iterable[str]] = ...) -> None: ...
-
-class RestoreRequest(_message.Message):
-    __slots__ = ("call", "jobs")
-    CALL_FIELD_NUMBER: _ClassVar[int]
-    JOBS_FIELD_NUMBER: _ClassVar[int]
-    call: Call
-    jobs: _containers.RepeatedCompositeFieldContainer[RestoredJob]
-    def __init__(self, call: _Optional[_Union[Call, _Mapping]] = ..., jobs: _Optional[_Iterable[_Union[RestoredJob, _Mapping]]] = ...) -> None: ...
-
-class RestoredJob(_message.Message):
-    __slots__ = ("jobid", "at", "end", "shares", "reserved")
-    JOBID_FIELD_NUMBER: _ClassVar[int]
-    AT_FIELD_NUMBER: _ClassVar[int]
-    END_FIELD_NUMBER: _ClassVar[int]
-    SHARES_FIELD_NUMBER: _ClassVar[int]
-    RESERVED_FIELD_NUMBER: _ClassVar[int]
-    jobid: int
-    at: int
-    end: int
-    shares: _containers.RepeatedCompositeFieldContainer[NodeShare]
-    reserved: bool
-    def __init__(self, jobid: _Optional[int] = ..., at: _Optional[int] = ..., end: _Optional[int] = ..., shares: _Optional[_Iterable[_Union[NodeShare, _Mapping]]] = ..., reserved: _Optional[bool] = ...) -> None: ...
-
-class ResizeRequest(_message.Message):
-    __slots__ = ("call", "shares")
-    CALL_FIELD_NUMBER: _ClassVar[int]
-    SHARES_FIELD_NUMBER: _ClassVar[int]
-    call: Call
-    shares: _containers.RepeatedCompositeFieldContainer[SystemShare]
-    def __init__(self, call: _Optional[_Union[Call, _Mapping]] = ..., shares: _Optional[_Iterable[_Union[SystemShare, _Mapping]]] = ...) -> None: ...
-
-class SystemShare(_message.Message):
-    __slots__ = ("node", "amounts")
-    class AmountsEntry(_message.Message):
-        __slots__ = ("key", "value")
-        KEY_FIELD_NUMBER: _ClassVar[int]
-        VALUE_FIELD_NUMBER: _ClassVar[int]
-        key: str
-        value: int
-        def __init__(self, key: _Optional[str] = ..., value: _Optional[int] = ...) -> None: ...
-    NODE_FIELD_NUMBER: _ClassVar[int]
-    AMOUNTS_FIELD_NUMBER: _ClassVar[int]
-    node: str
-    amounts: _containers.ScalarMap[str, int]
-    def __init__(self, node: _Optional[str] = ..., amounts: _Optional[_Mapping[str, int]] = ...) -> None: ...
-
-class ResizeResponse(_message.Message):
-    __slots__ = ("excess", "instance", "done", "reason", "displaced")
-    EXCESS_FIELD_NUMBER: _ClassVar[int]
-    INSTANCE_FIELD_NUMBER: _ClassVar[int]
-    DONE_FIELD_NUMBER: _ClassVar[int]
-    REASON_FIELD_NUMBER: _ClassVar[int]
-    DISPLACED_FIELD_NUMBER: _ClassVar[int]
-    excess: _containers.RepeatedCompositeFieldContainer[SystemShare]
-    instance: str
-    done: bool
-    reason: str
-    displaced: _containers.RepeatedScalarFieldContainer[int]
-    def __init__(self, excess: _Optional[_Iterable[_Union[SystemShare, _Mapping]]] = ..., instance: _Optional[str] = ..., done: _Optional[bool] = ..., reason: _Optional[str] = ..., displaced: _Optional[_Iterable[int]] = ...) -> None: ...
-
-class ExtendRequest(_message.Message):
-    __slots__ = ("call", "jobid", "end")
-    CALL_FIELD_NUMBER: _ClassVar[int]
-    JOBID_FIELD_NUMBER: _ClassVar[int]
-    END_FIELD_NUMBER: _ClassVar[int]
-    call: Call
-    jobid: int
-    end: int
-    def __init__(self, call: _Optional[_Union[Call, _Mapping]] = ..., jobid: _Optional[int] = ..., end: _Optional[int] = ...) -> None: ...
-
-class ExtendResponse(_message.Message):
-    __slots__ = ("displaced", "instance", "done", "reason")
-    DISPLACED_FIELD_NUMBER: _ClassVar[int]
-    INSTANCE_FIELD_NUMBER: _ClassVar[int]
-    DONE_FIELD_NUMBER: _ClassVar[int]
-    REASON_FIELD_NUMBER: _ClassVar[int]
-    displaced: _containers.RepeatedScalarFieldContainer[int]
-    instance: str
-    done: bool
-    reason: str
-    def __init__(self, displaced: _Optional[_Iterable[int]] = ..., instance: _Optional[str] = ..., done: _Optional[bool] = ..., reason: _Optional[str] = ...) -> None: ...
-
-class SetAdvanceReservationsRequest(_message.Message):
-    __slots__ = ("call", "reservations")
-    CALL_FIELD_NUMBER: _ClassVar[int]
-    RESERVATIONS_FIELD_NUMBER: _ClassVar[int]
-    call: Call
-    reservations: _containers.RepeatedCompositeFieldContainer[AdvanceReservation]
-    def __init__(self, call: _Optional[_Union[Call, _Mapping]] = ..., reservations: _Optional[_Iterable[_Union[AdvanceReservation, _Mapping]]] = ...) -> None: ...
-
-class AdvanceReservation(_message.Message):
-    __slots__ = ("name", "nodes", "times", "maintenance")
-    NAME_FIELD_NUMBER: _ClassVar[int]
-    NODES_FIELD_NUMBER: _ClassVar[int]
-    TIMES_FIELD_NUMBER: _ClassVar[int]
-    MAINTENANCE_FIELD_NUMBER: _ClassVar[int]
-    name: str
-    nodes: _containers.RepeatedScalarFieldContainer[str]
-    times: _containers.RepeatedCompositeFieldContainer[Period]
-    maintenance: bool
-    def __init__(self, name: _Optional[str] = ..., nodes: _Optional[_Iterable[str]] = ..., times: _Optional[_Iterable[_Union[Period, _Mapping]]] = ..., maintenance: _Optional[bool] = ...) -> None: ...
-
-class Period(_message.Message):
-    __slots__ = ("start", "end")
-    START_FIELD_NUMBER: _ClassVar[int]
-    END_FIELD_NUMBER: _ClassVar[int]
-    start: int
-    end: int
-    def __init__(self, start: _Optional[int] = ..., end: _Optional[int] = ...) -> None: ...
-
-class ApplyRequest(_message.Message):
-    __slots__ = ("call", "changes")
-    CALL_FIELD_NUMBER: _ClassVar[int]
-    CHANGES_FIELD_NUMBER: _ClassVar[int]
-    call: Call
-    changes: _containers.RepeatedCompositeFieldContainer[Change]
-    def __init__(self, call: _Optional[_Union[Call, _Mapping]] = ..., changes: _Optional[_Iterable[_Union[Change, _Mapping]]] = ...) -> None: ...
-
-class Change(_message.Message):
-    __slots__ = ("cancel", "partial_cancel", "restore", "resize", "extend", "set_status", "set_properties", "add_nodes", "remove_nodes", "set_advance_reservations")
-    CANCEL_FIELD_NUMBER: _ClassVar[int]
-    PARTIAL_CANCEL_FIELD_NUMBER: _ClassVar[int]
-    RESTORE_FIELD_NUMBER: _ClassVar[int]
-    RESIZE_FIELD_NUMBER: _ClassVar[int]
-    EXTEND_FIELD_NUMBER: _ClassVar[int]
-    SET_STATUS_FIELD_NUMBER: _ClassVar[int]
-    SET_PROPERTIES_FIELD_NUMBER: _ClassVar[int]
-    ADD_NODES_FIELD_NUMBER: _ClassVar[int]
-    REMOVE_NODES_FIELD_NUMBER: _ClassVar[int]
-    SET_ADVANCE_RESERVATIONS_FIELD_NUMBER: _ClassVar[int]
-    cancel: CancelManyRequest
-    partial_cancel: PartialCancelRequest
-    restore: RestoreRequest
-    resize: ResizeRequest
-    extend: ExtendRequest
-    set_status: SetStatusRequest
-    set_properties: SetPropertiesRequest
-    add_nodes: AddNodesRequest
-    remove_nodes: RemoveNodesRequest
-    set_advance_reservations: SetAdvanceReservationsRequest
-    def __init__(self, cancel: _Optional[_Union[CancelManyRequest, _Mapping]] = ..., partial_cancel: _Optional[_Union[PartialCancelRequest, _Mapping]] = ..., restore: _Optional[_Union[RestoreRequest, _Mapping]] = ..., resize: _Optional[_Union[ResizeRequest, _Mapping]] = ..., extend: _Optional[_Union[ExtendRequest, _Mapping]] = ..., set_status: _Optional[_Union[SetStatusRequest, _Mapping]] = ..., set_properties: _Optional[_Union[SetPropertiesRequest, _Mapping]] = ..., add_nodes: _Optional[_Union[AddNodesRequest, _Mapping]] = ..., remove_nodes: _Optional[_Union[RemoveNodesRequest, _Mapping]] = ..., set_advance_reservations: _Optional[_Union[SetAdvanceReservationsRequest, _Mapping]] = ...) -> None: ...
-
-class ApplyResponse(_message.Message):
-    __slots__ = ("applied", "reason", "failed_index", "excess", "displaced", "instance")
-    APPLIED_FIELD_NUMBER: _ClassVar[int]
-    REASON_FIELD_NUMBER: _ClassVar[int]
-    FAILED_INDEX_FIELD_NUMBER: _ClassVar[int]
-    EXCESS_FIELD_NUMBER: _ClassVar[int]
-    DISPLACED_FIELD_NUMBER: _ClassVar[int]
-    INSTANCE_FIELD_NUMBER: _ClassVar[int]
-    applied: bool
-    reason: str
-    failed_index: int
-    excess: _containers.RepeatedCompositeFieldContainer[SystemShare]
-    displaced: _containers.RepeatedScalarFieldContainer[int]
-    instance: str
-    def __init__(self, applied: _Optional[bool] = ..., reason: _Optional[str] = ..., failed_index: _Optional[int] = ..., excess: _Optional[_Iterable[_Union[SystemShare, _Mapping]]] = ..., displaced: _Optional[_Iterable[int]] = ..., instance: _Optional[str] = ...) -> None: ...
-
-class AddNodesRequest(_message.Message):
-    __slots__ = ("call", "nodes")
-    CALL_FIELD_NUMBER: _ClassVar[int]
-    NODES_FIELD_NUMBER: _ClassVar[int]
-    call: Call
-    nodes: _containers.RepeatedCompositeFieldContainer[NodeSpec]
-    def __init__(self, call: _Optional[_Union[Call, _Mapping]] = ..., nodes: _Optional[_Iterable[_Union[NodeSpec, _Mapping]]] = ...) -> None: ...
-
-class RemoveNodesRequest(_message.Message):
-    __slots__ = ("call", "nodes")
-    CALL_FIELD_NUMBER: _ClassVar[int]
-    NODES_FIELD_NUMBER: _ClassVar[int]
-    call: Call
-    nodes: _containers.RepeatedScalarFieldContainer[str]
-    def __init__(self, call: _Optional[_Union[Call, _Mapping]] = ..., nodes: _Optional[_Iterable[str]] = ...) -> None: ...
-
-class SetStatusRequest(_message.Message):
-    __slots__ = ("call", "up")
-    class UpEntry(_message.Message):
-        __slots__ = ("key", "value")
-        KEY_FIELD_NUMBER: _ClassVar[int]
-        VALUE_FIELD_NUMBER: _ClassVar[int]
-        key: str
-        value: bool
-        def __init__(self, key: _Optional[str] = ..., value: _Optional[bool] = ...) -> None: ...
-    CALL_FIELD_NUMBER: _ClassVar[int]
-    UP_FIELD_NUMBER: _ClassVar[int]
-    call: Call
-    up: _containers.ScalarMap[str, bool]
-    def __init__(self, call: _Optional[_Union[Call, _Mapping]] = ..., up: _Optional[_Mapping[str, bool]] = ...) -> None: ...
-
-class SetPropertiesRequest(_message.Message):
-    __slots__ = ("call", "nodes")
-    class NodesEntry(_message.Message):
-        __slots__ = ("key", "value")
-        KEY_FIELD_NUMBER: _ClassVar[int]
-        VALUE_FIELD_NUMBER: _ClassVar[int]
-        key: str
-        value: Properties
-        def __init__(self, key: _Optional[str] = ..., value: _Optional[_Union[Properties, _Mapping]] = ...) -> None: ...
-    CALL_FIELD_NUMBER: _ClassVar[int]
-    NODES_FIELD_NUMBER: _ClassVar[int]
-    call: Call
-    nodes: _containers.MessageMap[str, Properties]
-    def __init__(self, call: _Optional[_Union[Call, _Mapping]] = ..., nodes: _Optional[_Mapping[str, Properties]] = ...) -> None: ...
-
-class Properties(_message.Message):
-    __slots__ = ("properties",)
-    class PropertiesEntry(_message.Message):
-        __slots__ = ("key", "value")
-        KEY_FIELD_NUMBER: _ClassVar[int]
-        VALUE_FIELD_NUMBER: _ClassVar[int]
-        key: str
-        value: str
-        def __init__(self, key: _Optional[str] = ..., value: _Optional[str] = ...) -> None: ...
-    PROPERTIES_FIELD_NUMBER: _ClassVar[int]
-    properties: _containers.ScalarMap[str, str]
-    def __init__(self, properties: _Optional[_Mapping[str, str]] = ...) -> None: ...
-
-class ChangeResponse(_message.Message):
-    __slots__ = ("done", "reason", "displaced", "instance", "excess")
-    DONE_FIELD_NUMBER: _ClassVar[int]
-    REASON_FIELD_NUMBER: _ClassVar[int]
-    DISPLACED_FIELD_NUMBER: _ClassVar[int]
-    INSTANCE_FIELD_NUMBER: _ClassVar[int]
-    EXCESS_FIELD_NUMBER: _ClassVar[int]
-    done: bool
-    reason: str
-    displaced: _containers.RepeatedScalarFieldContainer[int]
-    instance: str
-    excess: _containers.RepeatedCompositeFieldContainer[SystemShare]
-    def __init__(self, done: _Optional[bool] = ..., reason: _Optional[str] = ..., displaced: _Optional[_Iterable[int]] = ..., instance: _Optional[str] = ..., excess: _Optional[_Iterable[_Union[SystemShare, _Mapping]]] = ...) -> None: ...
-
 class StatRequest(_message.Message):
     __slots__ = ("call", "per_node")
     CALL_FIELD_NUMBER: _ClassVar[int]
@@ -700,3 +440,193 @@ class NodeUse(_message.Message):
     used: _containers.ScalarMap[str, int]
     jobids: _containers.RepeatedScalarFieldContainer[int]
     def __init__(self, node: _Optional[str] = ..., up: _Optional[bool] = ..., closed: _Optional[bool] = ..., total: _Optional[_Mapping[str, int]] = ..., used: _Optional[_Mapping[str, int]] = ..., jobids: _Optional[_Iterable[int]] = ...) -> None: ...
+
+class ApplyRequest(_message.Message):
+    __slots__ = ("call", "changes")
+    CALL_FIELD_NUMBER: _ClassVar[int]
+    CHANGES_FIELD_NUMBER: _ClassVar[int]
+    call: Call
+    changes: _containers.RepeatedCompositeFieldContainer[Change]
+    def __init__(self, call: _Optional[_Union[Call, _Mapping]] = ..., changes: _Optional[_Iterable[_Union[Change, _Mapping]]] = ...) -> None: ...
+
+class Change(_message.Message):
+    __slots__ = ("cancel_jobs", "cancel_part", "restore_jobs", "resize_system", "extend_job", "set_node_status", "set_properties", "add_nodes", "remove_nodes", "set_advance_reservations")
+    CANCEL_JOBS_FIELD_NUMBER: _ClassVar[int]
+    CANCEL_PART_FIELD_NUMBER: _ClassVar[int]
+    RESTORE_JOBS_FIELD_NUMBER: _ClassVar[int]
+    RESIZE_SYSTEM_FIELD_NUMBER: _ClassVar[int]
+    EXTEND_JOB_FIELD_NUMBER: _ClassVar[int]
+    SET_NODE_STATUS_FIELD_NUMBER: _ClassVar[int]
+    SET_PROPERTIES_FIELD_NUMBER: _ClassVar[int]
+    ADD_NODES_FIELD_NUMBER: _ClassVar[int]
+    REMOVE_NODES_FIELD_NUMBER: _ClassVar[int]
+    SET_ADVANCE_RESERVATIONS_FIELD_NUMBER: _ClassVar[int]
+    cancel_jobs: CancelJobs
+    cancel_part: CancelPart
+    restore_jobs: RestoreJobs
+    resize_system: ResizeSystem
+    extend_job: ExtendJob
+    set_node_status: SetNodeStatus
+    set_properties: SetProperties
+    add_nodes: AddNodes
+    remove_nodes: RemoveNodes
+    set_advance_reservations: SetAdvanceReservations
+    def __init__(self, cancel_jobs: _Optional[_Union[CancelJobs, _Mapping]] = ..., cancel_part: _Optional[_Union[CancelPart, _Mapping]] = ..., restore_jobs: _Optional[_Union[RestoreJobs, _Mapping]] = ..., resize_system: _Optional[_Union[ResizeSystem, _Mapping]] = ..., extend_job: _Optional[_Union[ExtendJob, _Mapping]] = ..., set_node_status: _Optional[_Union[SetNodeStatus, _Mapping]] = ..., set_properties: _Optional[_Union[SetProperties, _Mapping]] = ..., add_nodes: _Optional[_Union[AddNodes, _Mapping]] = ..., remove_nodes: _Optional[_Union[RemoveNodes, _Mapping]] = ..., set_advance_reservations: _Optional[_Union[SetAdvanceReservations, _Mapping]] = ...) -> None: ...
+
+class ApplyResponse(_message.Message):
+    __slots__ = ("applied", "reason", "failed_index", "excess", "displaced", "instance")
+    APPLIED_FIELD_NUMBER: _ClassVar[int]
+    REASON_FIELD_NUMBER: _ClassVar[int]
+    FAILED_INDEX_FIELD_NUMBER: _ClassVar[int]
+    EXCESS_FIELD_NUMBER: _ClassVar[int]
+    DISPLACED_FIELD_NUMBER: _ClassVar[int]
+    INSTANCE_FIELD_NUMBER: _ClassVar[int]
+    applied: bool
+    reason: str
+    failed_index: int
+    excess: _containers.RepeatedCompositeFieldContainer[SystemShare]
+    displaced: _containers.RepeatedScalarFieldContainer[int]
+    instance: str
+    def __init__(self, applied: _Optional[bool] = ..., reason: _Optional[str] = ..., failed_index: _Optional[int] = ..., excess: _Optional[_Iterable[_Union[SystemShare, _Mapping]]] = ..., displaced: _Optional[_Iterable[int]] = ..., instance: _Optional[str] = ...) -> None: ...
+
+class CancelJobs(_message.Message):
+    __slots__ = ("jobids",)
+    JOBIDS_FIELD_NUMBER: _ClassVar[int]
+    jobids: _containers.RepeatedScalarFieldContainer[int]
+    def __init__(self, jobids: _Optional[_Iterable[int]] = ...) -> None: ...
+
+class CancelPart(_message.Message):
+    __slots__ = ("jobid", "shares", "paths")
+    JOBID_FIELD_NUMBER: _ClassVar[int]
+    SHARES_FIELD_NUMBER: _ClassVar[int]
+    PATHS_FIELD_NUMBER: _ClassVar[int]
+    jobid: int
+    shares: _containers.RepeatedCompositeFieldContainer[NodeShare]
+    paths: _containers.RepeatedScalarFieldContainer[str]
+    def __init__(self, jobid: _Optional[int] = ..., shares: _Optional[_Iterable[_Union[NodeShare, _Mapping]]] = ..., paths: _Optional[_Iterable[str]] = ...) -> None: ...
+
+class RestoreJobs(_message.Message):
+    __slots__ = ("jobs",)
+    JOBS_FIELD_NUMBER: _ClassVar[int]
+    jobs: _containers.RepeatedCompositeFieldContainer[RestoredJob]
+    def __init__(self, jobs: _Optional[_Iterable[_Union[RestoredJob, _Mapping]]] = ...) -> None: ...
+
+class RestoredJob(_message.Message):
+    __slots__ = ("jobid", "at", "end", "shares", "reserved")
+    JOBID_FIELD_NUMBER: _ClassVar[int]
+    AT_FIELD_NUMBER: _ClassVar[int]
+    END_FIELD_NUMBER: _ClassVar[int]
+    SHARES_FIELD_NUMBER: _ClassVar[int]
+    RESERVED_FIELD_NUMBER: _ClassVar[int]
+    jobid: int
+    at: int
+    end: int
+    shares: _containers.RepeatedCompositeFieldContainer[NodeShare]
+    reserved: bool
+    def __init__(self, jobid: _Optional[int] = ..., at: _Optional[int] = ..., end: _Optional[int] = ..., shares: _Optional[_Iterable[_Union[NodeShare, _Mapping]]] = ..., reserved: _Optional[bool] = ...) -> None: ...
+
+class ResizeSystem(_message.Message):
+    __slots__ = ("shares",)
+    SHARES_FIELD_NUMBER: _ClassVar[int]
+    shares: _containers.RepeatedCompositeFieldContainer[SystemShare]
+    def __init__(self, shares: _Optional[_Iterable[_Union[SystemShare, _Mapping]]] = ...) -> None: ...
+
+class SystemShare(_message.Message):
+    __slots__ = ("node", "amounts")
+    class AmountsEntry(_message.Message):
+        __slots__ = ("key", "value")
+        KEY_FIELD_NUMBER: _ClassVar[int]
+        VALUE_FIELD_NUMBER: _ClassVar[int]
+        key: str
+        value: int
+        def __init__(self, key: _Optional[str] = ..., value: _Optional[int] = ...) -> None: ...
+    NODE_FIELD_NUMBER: _ClassVar[int]
+    AMOUNTS_FIELD_NUMBER: _ClassVar[int]
+    node: str
+    amounts: _containers.ScalarMap[str, int]
+    def __init__(self, node: _Optional[str] = ..., amounts: _Optional[_Mapping[str, int]] = ...) -> None: ...
+
+class ExtendJob(_message.Message):
+    __slots__ = ("jobid", "end")
+    JOBID_FIELD_NUMBER: _ClassVar[int]
+    END_FIELD_NUMBER: _ClassVar[int]
+    jobid: int
+    end: int
+    def __init__(self, jobid: _Optional[int] = ..., end: _Optional[int] = ...) -> None: ...
+
+class SetNodeStatus(_message.Message):
+    __slots__ = ("up",)
+    class UpEntry(_message.Message):
+        __slots__ = ("key", "value")
+        KEY_FIELD_NUMBER: _ClassVar[int]
+        VALUE_FIELD_NUMBER: _ClassVar[int]
+        key: str
+        value: bool
+        def __init__(self, key: _Optional[str] = ..., value: _Optional[bool] = ...) -> None: ...
+    UP_FIELD_NUMBER: _ClassVar[int]
+    up: _containers.ScalarMap[str, bool]
+    def __init__(self, up: _Optional[_Mapping[str, bool]] = ...) -> None: ...
+
+class SetProperties(_message.Message):
+    __slots__ = ("nodes",)
+    class NodesEntry(_message.Message):
+        __slots__ = ("key", "value")
+        KEY_FIELD_NUMBER: _ClassVar[int]
+        VALUE_FIELD_NUMBER: _ClassVar[int]
+        key: str
+        value: Properties
+        def __init__(self, key: _Optional[str] = ..., value: _Optional[_Union[Properties, _Mapping]] = ...) -> None: ...
+    NODES_FIELD_NUMBER: _ClassVar[int]
+    nodes: _containers.MessageMap[str, Properties]
+    def __init__(self, nodes: _Optional[_Mapping[str, Properties]] = ...) -> None: ...
+
+class Properties(_message.Message):
+    __slots__ = ("properties",)
+    class PropertiesEntry(_message.Message):
+        __slots__ = ("key", "value")
+        KEY_FIELD_NUMBER: _ClassVar[int]
+        VALUE_FIELD_NUMBER: _ClassVar[int]
+        key: str
+        value: str
+        def __init__(self, key: _Optional[str] = ..., value: _Optional[str] = ...) -> None: ...
+    PROPERTIES_FIELD_NUMBER: _ClassVar[int]
+    properties: _containers.ScalarMap[str, str]
+    def __init__(self, properties: _Optional[_Mapping[str, str]] = ...) -> None: ...
+
+class AddNodes(_message.Message):
+    __slots__ = ("nodes",)
+    NODES_FIELD_NUMBER: _ClassVar[int]
+    nodes: _containers.RepeatedCompositeFieldContainer[NodeSpec]
+    def __init__(self, nodes: _Optional[_Iterable[_Union[NodeSpec, _Mapping]]] = ...) -> None: ...
+
+class RemoveNodes(_message.Message):
+    __slots__ = ("nodes",)
+    NODES_FIELD_NUMBER: _ClassVar[int]
+    nodes: _containers.RepeatedScalarFieldContainer[str]
+    def __init__(self, nodes: _Optional[_Iterable[str]] = ...) -> None: ...
+
+class SetAdvanceReservations(_message.Message):
+    __slots__ = ("reservations",)
+    RESERVATIONS_FIELD_NUMBER: _ClassVar[int]
+    reservations: _containers.RepeatedCompositeFieldContainer[AdvanceReservation]
+    def __init__(self, reservations: _Optional[_Iterable[_Union[AdvanceReservation, _Mapping]]] = ...) -> None: ...
+
+class AdvanceReservation(_message.Message):
+    __slots__ = ("name", "nodes", "times", "maintenance")
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    NODES_FIELD_NUMBER: _ClassVar[int]
+    TIMES_FIELD_NUMBER: _ClassVar[int]
+    MAINTENANCE_FIELD_NUMBER: _ClassVar[int]
+    name: str
+    nodes: _containers.RepeatedScalarFieldContainer[str]
+    times: _containers.RepeatedCompositeFieldContainer[Period]
+    maintenance: bool
+    def __init__(self, name: _Optional[str] = ..., nodes: _Optional[_Iterable[str]] = ..., times: _Optional[_Iterable[_Union[Period, _Mapping]]] = ..., maintenance: _Optional[bool] = ...) -> None: ...
+
+class Period(_message.Message):
+    __slots__ = ("start", "end")
+    START_FIELD_NUMBER: _ClassVar[int]
+    END_FIELD_NUMBER: _ClassVar[int]
+    start: int
+    end: int
+    def __init__(self, start: _Optional[int] = ..., end: _Optional[int] = ...) -> None: ...

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
 
+from fluxqueue.fluxion.changes import CancelJobs
 from fluxqueue.fluxion.messages import MatchResult
 from fluxqueue.queue.crashpoints import CrashPoint, reach
 from fluxqueue.queue.model.changes import ReasonChange
@@ -83,7 +84,7 @@ class GrantWriter:
             cancelled.append(FluxionJobId(answer.jobid))
             self._job_ids.forget(workload.id)
         if cancelled:
-            await self._graph.fluxion.cancel_many(cancelled, call=self._graph.call())
+            await self._graph.fluxion.apply([CancelJobs(cancelled)], call=self._graph.call())
         return kept
 
 

@@ -11,14 +11,25 @@ are valid for one version.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 
 import structlog
 
 from fluxqueue.api.nodes import Node
+from fluxqueue.fluxion.changes import (
+    AddNodes,
+    CancelJobs,
+    Change,
+    ExtendJob,
+    RemoveNodes,
+    ResizeSystem,
+    RestoreJobs,
+    SetAdvanceReservations,
+    SetNodeStatus,
+)
 from fluxqueue.fluxion.errors import FluxionError, UnknownJob
-from fluxqueue.fluxion.messages import AdvanceReservation, AppliedChanges, CallContext, GraphNodeSpec, Pool
+from fluxqueue.fluxion.messages import AdvanceReservation, CallContext, GraphNodeSpec, Pool
 from fluxqueue.fluxion.rpc.interface import Fluxion
 from fluxqueue.kube.object_cache import ObjectCache
 from fluxqueue.queue.cluster.foreign_pods import ForeignPods
@@ -169,9 +180,7 @@ class GraphKeeper:
         """
         if wanted == self._set_aside:
             return
-        await self._apply(
-            self.fluxion.set_advance_reservations(wanted, call=self.call()), "set reservations aside"
-        )
+        await self._apply([SetAdvanceReservations(wanted)], "set nodes aside")
         self._set_aside = wanted
         self.version += 1
         self._capacity_changed = True
@@ -247,7 +256,7 @@ class GraphKeeper:
         shares = [share for share in shares if share.amounts != self._foreign_amounts.get(share.node)]
         if not shares:
             return
-        answer = await self.fluxion.resize(shares, call=self.call())
+        answer = await self.fluxion.apply([ResizeSystem(shares)], call=self.call())
         if not answer.done:
             raise GraphLost(f"Fluxion did not accept what foreign pods have: {answer.reason}")
         self._foreign_amounts.update((share.node, share.amounts) for share in shares)
@@ -269,7 +278,7 @@ class GraphKeeper:
         self.jobs.clear()
         jobs = [each for workload, allocation in live for each in self.jobs.restored(workload, allocation)]
         if jobs:
-            answer = await self.fluxion.restore(jobs, call=self.call())
+            answer = await self.fluxion.apply([RestoreJobs(jobs)], call=self.call())
             if not answer.done:
                 log.error("graph.restore_failed", reason=answer.reason, allocations=len(jobs))
                 raise GraphLost(f"Fluxion did not restore the live allocations: {answer.reason}")
@@ -299,12 +308,11 @@ class GraphKeeper:
         }
         turned = {name: up for name, up in turned.items() if present[name].down == up}
         reshaped = [spec for name, spec in wanted.items() if name not in turned and spec != present.get(name)]
-        if gone:
-            await self._apply(self.fluxion.remove_nodes(gone, call=self.call()), "remove nodes")
-        if reshaped:
-            await self._apply(self.fluxion.add_nodes(reshaped, call=self.call()), "add nodes")
-        if turned:
-            await self._apply(self.fluxion.set_status(turned, call=self.call()), "mark nodes")
+        changes: list[Change] = [RemoveNodes(gone)] if gone else []
+        changes += [AddNodes(reshaped)] if reshaped else []
+        changes += [SetNodeStatus(turned)] if turned else []
+        if changes:
+            await self._apply(changes, "change nodes")
         self._in_graph = wanted
         if self._foreign is not None and reshaped:
             for spec in reshaped:
@@ -323,13 +331,8 @@ class GraphKeeper:
         jobs, parts = self.jobs.held_by(freed)
         self.jobs.forget(freed)
         try:
-            if jobs:
-                await self.fluxion.cancel_many(jobs, call=self.call())
-            for part in parts:
-                await self._apply(
-                    self.fluxion.partial_cancel(part.jobid, part.shares, call=self.call()),
-                    f"shrink job {part.jobid}",
-                )
+            if jobs or parts:
+                await self._apply([CancelJobs(jobs), *parts], "free what is over")
         except (FluxionError, GraphLost):
             # It is unknown whether it was done, and to cancel twice could free what is in use: the graph is
             # filled again.
@@ -352,17 +355,14 @@ class GraphKeeper:
         """Plan that the slots that a workload gives back are free soon; return True if that is new."""
         changes = self.jobs.divide(workload, allocation)
         if changes:
-            await self._apply(self.fluxion.apply(changes, call=self.call()), f"divide job {allocation.jobid}")
+            await self._apply(changes, f"divide job {allocation.jobid}")
         return bool(changes)
 
     async def take_back(self, workload: Workload, allocation: Allocation, end: int) -> Sequence[int]:
         """Hold the slots with the others that a workload does not give back any more, until an end;
         return displaced reservations.
         """
-        await self._apply(
-            self.fluxion.apply(self.jobs.unite(workload, allocation), call=self.call()),
-            f"unite job {allocation.jobid}",
-        )
+        await self._apply(self.jobs.unite(workload, allocation), f"unite job {allocation.jobid}")
         return await self._extend(allocation.jobid, end)
 
     async def keep_leaving(self, workload: Workload, jobid: FluxionJobId) -> Sequence[int]:
@@ -372,13 +372,13 @@ class GraphKeeper:
         return await self._extend(leaving_job(jobid), self.jobs.later_end(workload, jobid))
 
     async def _extend(self, jobid: FluxionJobId, end: int) -> Sequence[int]:
-        answer = await self.fluxion.extend(jobid, end, call=self.call())
+        answer = await self.fluxion.apply([ExtendJob(jobid, end)], call=self.call())
         if not answer.done:
             raise GraphLost(f"Fluxion did not move the end of job {jobid}: {answer.reason}")
         return answer.displaced
 
-    async def _apply(self, answer: Awaitable[AppliedChanges], doing: str) -> None:
-        done = await answer
+    async def _apply(self, changes: Sequence[Change], doing: str) -> None:
+        done = await self.fluxion.apply(changes, call=self.call())
         if not done.done:
             raise GraphLost(f"Fluxion did not {doing}: {done.reason}")
         self._displaced.update(done.displaced)

@@ -17,6 +17,7 @@ import msgspec
 from fluxqueue.api import names
 from fluxqueue.api.metadata import ObjectCondition, ObjectMeta
 from fluxqueue.api.nodes import Node, NodeSpec, NodeStatus, Taint
+from fluxqueue.fluxion.changes import AddNodes, RemoveNodes
 from fluxqueue.fluxion.engine.engine import Engine
 from fluxqueue.fluxion.graph.nodes import NodeRules, graph_node
 from fluxqueue.fluxion.messages import GraphNodeSpec, MatchVerdict, Pool
@@ -151,8 +152,8 @@ class NodeShapes:
             engine.init(_POLICY, nodes=[*nodes.values()])
         elif known != nodes:
             if gone := [name for name in known if name not in nodes]:
-                engine.remove_nodes(gone)
+                engine.apply([RemoveNodes(gone)])
             if new := [spec for name, spec in nodes.items() if known.get(name) != spec]:
-                engine.add_nodes(new)
+                engine.apply([AddNodes(new)])
         self._engine, self._nodes = engine, nodes
         return engine

@@ -11,6 +11,7 @@ import time
 from collections.abc import Iterable, Sequence
 
 from fluxqueue.api.fluxqueues import Policy
+from fluxqueue.fluxion.changes import CancelJobs
 from fluxqueue.fluxion.messages import JobMatchRequest, MatchVerdict
 from fluxqueue.queue.model.flavors import waits_since_s
 from fluxqueue.queue.model.records import FluxionJobId, Workload, WorkloadId
@@ -91,11 +92,11 @@ class PlanAhead:
                     break
                 not_before, at_once = last, min(2 * taken, _AT_ONCE)
                 if overtaking := ids[taken : len(at)]:  # they are asked for again, from there on
-                    await self._graph.fluxion.cancel_many(overtaking, call=self._graph.call())
+                    await self._graph.fluxion.apply([CancelJobs(overtaking)], call=self._graph.call())
                     del used[-len(overtaking) :]
         finally:
             if used:
-                await self._graph.fluxion.cancel_many(used, call=self._graph.call())
+                await self._graph.fluxion.apply([CancelJobs(used)], call=self._graph.call())
         return starts
 
 

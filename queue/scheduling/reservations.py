@@ -14,6 +14,7 @@ from datetime import UTC, datetime
 
 import structlog
 
+from fluxqueue.fluxion.changes import CancelJobs
 from fluxqueue.fluxion.messages import MatchVerdict
 from fluxqueue.queue.crashpoints import CrashPoint, reach
 from fluxqueue.queue.model.records import FluxionJobId, Reservation, WorkloadId
@@ -203,7 +204,7 @@ class ReservationKeeper:
     async def _cancel(self, causes: dict[WorkloadId, str]) -> dict[WorkloadId, str]:
         if causes:
             jobids = [self.held.pop(workload_id).jobid for workload_id in causes]
-            await self._graph.fluxion.cancel_many(jobids, call=self._graph.call())
+            await self._graph.fluxion.apply([CancelJobs(jobids)], call=self._graph.call())
         return causes
 
     # ---- after the round -----------------------------------------------------------------------------------

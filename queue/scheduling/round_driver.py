@@ -17,6 +17,7 @@ from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from time import thread_time
 
+from fluxqueue.fluxion.changes import CancelJobs
 from fluxqueue.fluxion.messages import CallContext, JobMatchRequest, MatchBatch, MatchResult, MatchVerdict
 from fluxqueue.fluxion.rpc.interface import Fluxion
 from fluxqueue.queue.model.flavors import waits_since_s
@@ -150,8 +151,8 @@ class RoundDriver:
         """Carry out a step; return its answers, and the cause of each lower reservation that it displaced."""
         match step:
             case CancelStep():
-                await self.fluxion.cancel_many(
-                    [reservation.jobid for reservation in step.reservations], call=call
+                await self.fluxion.apply(
+                    [CancelJobs([reservation.jobid for reservation in step.reservations])], call=call
                 )
                 for reservation in step.reservations:
                     reservations.pop(reservation.workload, None)
@@ -271,7 +272,7 @@ class RoundDriver:
     ) -> MatchBatch:
         """Match a workload under rules. A reservation that they no longer admit is cancelled first."""
         if reservation is not None and (violation := rules.violation(workload, reservation.shares)):
-            await self.fluxion.cancel_many([reservation.jobid], call=call)
+            await self.fluxion.apply([CancelJobs([reservation.jobid])], call=call)
             if request.improve:
                 return MatchBatch(
                     (MatchResult(MatchVerdict.BUSY, request.jobid, reason=violation),), call.instance

@@ -18,6 +18,7 @@ import numpy as np
 
 from fluxqueue.api.fluxjobs import Reason
 from fluxqueue.api.fluxqueues import AtLimit, Policy
+from fluxqueue.fluxion.changes import CancelJobs, ResizeSystem, RestoreJobs, SetAdvanceReservations
 from fluxqueue.fluxion.messages import CallContext, MatchResult, NodeShare, RestoredJob
 from fluxqueue.fluxion.rpc.inprocess import LocalFluxion
 from fluxqueue.queue.model.flavors import closed_flavors
@@ -132,15 +133,17 @@ class _Run:
     async def run(self, match_policy: str) -> Forecast:
         call = CallContext(now=self._now)
         await self._fluxion.init(match_policy, nodes=self._snapshot.nodes, call=call)
-        await self._fluxion.restore([each.allocation for each in self._snapshot.running], call=call)
+        await self._fluxion.apply(
+            [RestoreJobs([each.allocation for each in self._snapshot.running])], call=call
+        )
         known = {node.name for node in self._snapshot.nodes}
         taken = [
             NodeShare(node, amounts=amounts)
             for node, amounts in self._snapshot.foreign.items()
             if node in known
         ]
-        await self._fluxion.resize(taken, call=call)
-        await self._fluxion.set_advance_reservations(self._snapshot.reservations, call=call)
+        await self._fluxion.apply([ResizeSystem(taken)], call=call)
+        await self._fluxion.apply([SetAdvanceReservations(self._snapshot.reservations)], call=call)
         latest_nodes = {name for name, each in self._snapshot.disciplines.items() if each.reserves_latest}
         driver = RoundDriver(self._fluxion, self._identify, self._granted, latest_nodes=latest_nodes)
         for number in count():
@@ -199,7 +202,7 @@ class _Run:
             for refusal_cache in self._refusal_caches.values():
                 refusal_cache.clear()
         if ended:
-            await self._fluxion.cancel_many(ended, call=CallContext(now=self._now))
+            await self._fluxion.apply([CancelJobs(ended)], call=CallContext(now=self._now))
             for jobid in ended:
                 self._holders.pop(WorkloadId(jobid), None)
                 self._budgets.end(WorkloadId(jobid), self._now)
@@ -276,7 +279,7 @@ class _Run:
             if over := self._quotas.refusal(workload) or self._quotas.excess(workload, hosts, answer.shares):
                 self._quotas.set_aside(workload, over)
                 self._waits[workload.id] = over.message
-                await self._fluxion.cancel_many([answer.jobid], call=CallContext(now=self._now))
+                await self._fluxion.apply([CancelJobs([answer.jobid])], call=CallContext(now=self._now))
                 continue
             self._quotas.add_usage(workload, hosts, answer.shares)
             self._holders[workload.id] = workload, hosts

@@ -9,6 +9,7 @@ from __future__ import annotations
 import heapq
 from collections.abc import Mapping, MutableMapping
 
+from fluxqueue.fluxion.changes import ExtendJob
 from fluxqueue.fluxion.messages import CallContext
 from fluxqueue.fluxion.rpc.inprocess import LocalFluxion
 from fluxqueue.queue.model.records import FluxionJobId, WorkloadId
@@ -103,7 +104,9 @@ class SimulatedEnds:
             heapq.heappush(self.overdue, (end_s, number))
         displaced = False
         for each in (number, *self._growth.pieces_of(number)):
-            done = await self._fluxion.extend(each, EPOCH_S + end_s, call=CallContext(now=EPOCH_S + now_s))
+            done = await self._fluxion.apply(
+                [ExtendJob(each, EPOCH_S + end_s)], call=CallContext(now=EPOCH_S + now_s)
+            )
             for jobid in done.displaced:
                 displaced = True
                 if (workload_id := holders.get(FluxionJobId(jobid))) is not None:

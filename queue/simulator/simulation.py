@@ -13,6 +13,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from types import MappingProxyType
 
+from fluxqueue.fluxion.changes import CancelJobs, CancelPart, ExtendJob, RestoreJobs
 from fluxqueue.fluxion.messages import CallContext, GraphNodeSpec, MatchResult, NodeShare, Pool, RestoredJob
 from fluxqueue.fluxion.rpc.inprocess import LocalFluxion
 from fluxqueue.queue.model.jobspecs import SLOT
@@ -228,7 +229,7 @@ class Simulation:
                 NodeShare(node_name(host), {SLOT: 1}, {"core": each.job.cores}) for host in each.hosts
             )
             job = RestoredJob(each.job.number, shares, EPOCH_S + each.start_s, EPOCH_S + planned)
-            await self._fluxion.restore([job], call=self._call())
+            await self._fluxion.apply([RestoreJobs([job])], call=self._call())
             self._expect_to_end(each, planned)
 
     async def _end_due(self) -> None:
@@ -247,7 +248,7 @@ class Simulation:
         if ended:
             self._clear_refusal_caches()
             self._finished += len(ended)
-            await self._fluxion.cancel_many([*ended, *self._growth.ended(ended)], call=self._call())
+            await self._fluxion.apply([CancelJobs([*ended, *self._growth.ended(ended)])], call=self._call())
 
     def _arrive(self, submitted: Sequence[TraceJob]) -> None:
         for job in self._chains.eligible(submitted, self._now):
@@ -376,7 +377,9 @@ class Simulation:
             heapq.heappush(self._stops, (stop_s, number, hosts))
             if not hosts:
                 self._ends.planned[number] = max(stop_s, self._now + 1)
-                await self._fluxion.extend(number, EPOCH_S + self._ends.planned[number], call=self._call())
+                await self._fluxion.apply(
+                    [ExtendJob(number, EPOCH_S + self._ends.planned[number])], call=self._call()
+                )
 
     def _running(self) -> dict[WorkloadId, tuple[Workload, SimulatedJob]]:
         return {
@@ -415,16 +418,17 @@ class Simulation:
         if stopped or smaller:
             self._clear_refusal_caches()
             self._capacity_changed = True
-            await self._fluxion.cancel_many([*stopped, *self._growth.ended(stopped)], call=self._call())
+            await self._fluxion.apply(
+                [CancelJobs([*stopped, *self._growth.ended(stopped)])], call=self._call()
+            )
         return bool(stopped) or smaller
 
     async def _give_back(self, ran: SimulatedJob, hosts: tuple[int, ...]) -> None:
         number, before = ran.job.number, len(ran.hosts)
         pieces, parts = self._growth.held(number, hosts)
         self._growth.give_back(number, hosts, self._now)
-        await self._fluxion.cancel_many(pieces, call=self._call())
-        for part in parts:
-            await self._fluxion.partial_cancel(number, part.shares, call=self._call())
+        given = [CancelPart(number, part.shares) for part in parts]
+        await self._fluxion.apply([CancelJobs(pieces), *given], call=self._call())
         if self._shares is not None:
             self._shares.ended(ran.job, len(hosts))
         heapq.heappush(self._ends.real, (ran.end_s, number))

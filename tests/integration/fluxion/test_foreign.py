@@ -17,6 +17,7 @@ import pytest
 from support.fluxion_builders import check_books, jobspec, node, nodes, slot
 from support.foreign_standin import Fault, ForeignStandin
 
+from fluxqueue.fluxion.changes import CancelJobs, RestoreJobs
 from fluxqueue.fluxion.foreign.fluxion import ForeignFluxion
 from fluxqueue.fluxion.foreign.units import ForeignUnits
 from fluxqueue.fluxion.messages import (
@@ -88,8 +89,16 @@ def placed(result: MatchResult) -> dict[str, int]:
 async def test_work_is_placed_ends_and_is_followed(any_service: str) -> None:
     async with connect(any_service) as fluxion:
         await fluxion.init("lonode", nodes=NODES, call=NOW)
-        await fluxion.restore(
-            [RestoredJob(90, (NodeShare("kind-worker", {"pod": 3}, {"cpu": 3_000}),), NOW.now or 0, 0)],
+        await fluxion.apply(
+            [
+                RestoreJobs(
+                    [
+                        RestoredJob(
+                            90, (NodeShare("kind-worker", {"pod": 3}, {"cpu": 3_000}),), NOW.now or 0, 0
+                        )
+                    ]
+                )
+            ],
             call=NOW,
         )
         one_each = await match(fluxion, jobspec(nodes(3, slot(1, "pod", cpu=1_000, memory=256))), 1)
@@ -102,10 +111,10 @@ async def test_work_is_placed_ends_and_is_followed(any_service: str) -> None:
         assert (
             await match(fluxion, jobspec(slot(1, "pod", cpu=9_000)), 4)
         ).verdict is MatchVerdict.UNSATISFIABLE
-        await fluxion.cancel_many([1], call=NOW)
+        await fluxion.apply([CancelJobs([1])], call=NOW)
         only = jobspec(slot(1, "pod", cpu=1_000), constraints={"hostlist": ["kind-worker"]})
         assert placed(await match(fluxion, only, 5)) == {"kind-worker": 1}
-        await fluxion.cancel_many([90, 2], call=NOW)
+        await fluxion.apply([CancelJobs([90, 2])], call=NOW)
         result = await match(fluxion, jobspec(slot(1, "pod.0", cpu=3_000), slot(2, "pod.1", cpu=4_000)), 6)
         assert result.verdict is GRANTED
         assert sum(placed(result).values()) == 3

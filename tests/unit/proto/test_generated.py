@@ -12,7 +12,7 @@ import pytest
 from fluxqueue.proto.v1 import fluxion_pb2 as pb
 
 ROOT = Path(__file__).parents[3] / "proto"
-GENERATED = ("fluxion_pb2.py", "fluxion_pb2.pyi", "fluxion_pb2_grpc.py")
+GENERATED = ("fluxion_pb2.py", "fluxion_pb2.pyi")
 SERVICE = pb.DESCRIPTOR.services_by_name["FluxionService"]
 
 # Message -> field -> (number, type), from the Go service's fluxion.proto.

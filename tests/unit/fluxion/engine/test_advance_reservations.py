@@ -22,7 +22,16 @@ from support.fluxion_builders import (
     state_of,
 )
 
-from fluxqueue.fluxion.changes import AddNodes, Change, SetAdvanceReservations
+from fluxqueue.fluxion.changes import (
+    AddNodes,
+    CancelJobs,
+    CancelPart,
+    Change,
+    ExtendJob,
+    RemoveNodes,
+    RestoreJobs,
+    SetAdvanceReservations,
+)
 from fluxqueue.fluxion.engine.engine import Engine
 from fluxqueue.fluxion.match import matcher as matching
 from fluxqueue.fluxion.messages import (
@@ -51,7 +60,7 @@ def reserved(
     made: Engine, *times: tuple[int, int], name: str = "course", on: tuple[str, ...] = ("a",), **more: Any
 ) -> tuple[int, ...]:
     """Set one advance reservation and no others; return what was displaced."""
-    answer = made.set_advance_reservations([AdvanceReservation(name, on, times, **more)], NOW)
+    answer = made.apply([SetAdvanceReservations([AdvanceReservation(name, on, times, **more)])], NOW)
     assert answer.done, answer.reason
     return answer.displaced
 
@@ -124,7 +133,7 @@ def test_running_work_stays_when_its_nodes_are_set_aside_and_can_run_over() -> N
     made = engine(*TWO)
     ask(made, jobspec(slot(4, cpu=100), duration=60), 1)
     assert reserved(made, (1_010, 1_100)) == ()
-    assert made.extend(1, 1_090, NOW).displaced == ()
+    assert made.apply([ExtendJob(1, 1_090)], NOW).displaced == ()
     assert [job.jobid for job in modes(made, JobMode.ALLOCATED)] == [1]
     assert len(modes(made, JobMode.ADVANCE)) == 1
     check_books(made)
@@ -179,7 +188,7 @@ def test_own_work_is_planned_at_the_end_of_other_own_work() -> None:
     assert ask(made, text, 1).verdict is MatchVerdict.GRANTED
     planned = ask(made, text, 2, reserve=True)
     assert (planned.verdict, planned.at) == (MatchVerdict.RESERVED, 1_060)
-    made.cancel_many([1], at(1_010))
+    made.apply([CancelJobs([1])], at(1_010))
     earlier = ask(made, text, 2, reserve=True, improve=True, call=at(1_010))
     assert (earlier.verdict, earlier.at) == (MatchVerdict.GRANTED, 1_010)
     check_books(made)
@@ -237,7 +246,7 @@ def test_own_work_keeps_off_the_time_of_another_reservation_on_the_same_nodes() 
         AdvanceReservation("course", ("a",), ((1_000, 2_000),)),
         AdvanceReservation("power", ("a",), ((1_050, 1_100),), True),
     ]
-    assert made.set_advance_reservations(both, NOW).done
+    assert made.apply([SetAdvanceReservations(both)], NOW).done
     answer = ask(made, jobspec(slot(1, cpu=100), reservation="course"), 1, reserve=True)
     assert (answer.at, answer.blocked_by) == (1_100, "power")
 
@@ -249,7 +258,7 @@ def test_planned_own_work_is_dropped_with_its_reservation_or_node() -> None:
     for jobid in (1, 2):
         assert ask(made, text, jobid, reserve=True).at == 1_500
     assert reserved(made, (1_500, 1_600), on=("b",)) == (1,)
-    assert made.set_advance_reservations([], NOW).displaced == (2,)
+    assert made.apply([SetAdvanceReservations([])], NOW).displaced == (2,)
 
 
 # ---- the graph ---------------------------------------------------------------------------------------------
@@ -262,7 +271,7 @@ def test_reservations_are_set_together_and_those_left_out_are_over() -> None:
     assert reserved(made, (1_000, 1_100), on=("a", "b")) == ()
     assert holdings(made) == before, "what did not change is not booked again"
     assert ask(made, jobspec(slot(1, cpu=100)), 1).verdict is MatchVerdict.BUSY
-    made.set_advance_reservations([], NOW)
+    made.apply([SetAdvanceReservations([])], NOW)
     assert modes(made, JobMode.ADVANCE) == []
     assert ask(made, jobspec(slot(1, cpu=100)), 1).verdict is MatchVerdict.GRANTED
 
@@ -287,7 +296,7 @@ def test_reservations_that_make_no_sense_are_refused_and_change_nothing(
     made = engine(*TWO)
     reserved(made, (1_100, 1_200))
     before = holdings(made)
-    answer = made.set_advance_reservations(reservations, NOW)
+    answer = made.apply([SetAdvanceReservations(reservations)], NOW)
     assert not answer.done
     assert reason in answer.reason
     assert holdings(made) == before
@@ -298,7 +307,7 @@ def test_reservations_that_make_no_sense_are_refused_and_change_nothing(
 def test_a_node_that_is_added_later_is_set_aside_then() -> None:
     made = engine(node("a", cpu=400))
     reserved(made, (1_010, 1_100), on=("a", "c"))
-    made.add_nodes([node("c", cpu=400)], NOW)
+    made.apply([AddNodes([node("c", cpu=400)])], NOW)
     assert ask(made, jobspec(slot(1, cpu=100))).verdict is MatchVerdict.BUSY
     check_books(made)
 
@@ -306,10 +315,10 @@ def test_a_node_that_is_added_later_is_set_aside_then() -> None:
 def test_a_node_that_goes_and_comes_back_is_still_set_aside() -> None:
     made = engine(*TWO)
     reserved(made, (1_010, 1_100))
-    assert made.remove_nodes(["a"], NOW).displaced == ()
-    made.add_nodes([node("a", cpu=400)], NOW)
+    assert made.apply([RemoveNodes(["a"])], NOW).displaced == ()
+    made.apply([AddNodes([node("a", cpu=400)])], NOW)
     assert ask(made, jobspec(slot(1, cpu=100))).shares[0].node == "b"
-    made.set_advance_reservations([], NOW)
+    made.apply([SetAdvanceReservations([])], NOW)
     assert ask(made, jobspec(slot(1, cpu=100))).shares[0].node == "a"
     check_books(made)
 
@@ -330,16 +339,19 @@ def test_a_reserved_time_is_nothing_that_a_caller_can_cancel_or_move() -> None:
     made = engine(*TWO)
     reserved(made, (1_010, 1_100))
     (time,) = modes(made, JobMode.ADVANCE)
-    assert made.cancel_many([time.jobid], NOW) == ([], [time.jobid])
-    assert not made.extend(time.jobid, 9_999, NOW).done
-    assert not made.partial_cancel(time.jobid, [NodeShare("a")], call=NOW).done
+    made.apply([CancelJobs([time.jobid])], NOW)
+    assert modes(made, JobMode.ADVANCE) == [time]
+    assert not made.apply([ExtendJob(time.jobid, 9_999)], NOW).done
+    assert not made.apply([CancelPart(time.jobid, [NodeShare("a")])], call=NOW).done
     assert made.stat(NOW).reserved_jobs == 0
 
 
 def test_known_work_is_restored_on_nodes_that_are_set_aside() -> None:
     made = engine(*TWO)
     reserved(made, (900, 1_100))
-    answer = made.restore([RestoredJob(5, (NodeShare("a", {"w": 1}, {"cpu": 400}),), 950, 2_000)], NOW)
+    answer = made.apply(
+        [RestoreJobs([RestoredJob(5, (NodeShare("a", {"w": 1}, {"cpu": 400}),), 950, 2_000)])], NOW
+    )
     assert (answer.done, answer.excess) == (True, ())
 
 
@@ -390,7 +402,7 @@ def run(
     now, answers = 1_000, list[Any]()
     for number, (kind, what, more) in enumerate(sequence, 1):
         if kind == "set":
-            answers.append(made.set_advance_reservations(what, at(now)).displaced)
+            answers.append(made.apply([SetAdvanceReservations(what)], at(now)).displaced)
         elif kind == "ask":
             name, duration = more
             answer = ask(
@@ -398,13 +410,13 @@ def run(
             )
             answers.append(dataclasses.replace(answer, reason=""))
         elif kind == "cancel":
-            made.cancel_many([what], at(now))
+            made.apply([CancelJobs([what])], at(now))
         elif kind == "pass":
             now += what
         elif more:
-            made.add_nodes([node(what, cpu=400)], at(now))
+            made.apply([AddNodes([node(what, cpu=400)])], at(now))
         else:
-            made.remove_nodes([what], at(now))
+            made.apply([RemoveNodes([what])], at(now))
         check(made, now)
     return answers
 

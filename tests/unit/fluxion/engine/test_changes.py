@@ -9,6 +9,7 @@ from support.fluxion_builders import NOW, ask, check_books, engine, holdings, jo
 
 from fluxqueue.fluxion.changes import (
     AddNodes,
+    CancelJobs,
     CancelPart,
     Change,
     ExtendJob,
@@ -16,6 +17,7 @@ from fluxqueue.fluxion.changes import (
     ResizeSystem,
     RestoreJobs,
     SetNodeStatus,
+    SetProperties,
 )
 from fluxqueue.fluxion.engine.engine import Engine
 from fluxqueue.fluxion.messages import (
@@ -38,11 +40,11 @@ def share(name: str, slots: int = 0, **amounts: int) -> NodeShare:
 def test_slots_are_given_back_one_by_one_until_the_job_ends() -> None:
     made = engine(*TWO)
     ask(made, jobspec(slot(6, cpu=1_000, pods=1)), 1)
-    assert made.partial_cancel(1, [share("a", 1)], (), NOW).done
+    assert made.apply([CancelPart(1, [share("a", 1)])], NOW).done
     assert made.job_info(1).shares == (share("a", 3, cpu=3_000, pods=3), share("b", 2, cpu=2_000, pods=2))
     check_books(made)
-    assert made.partial_cancel(1, [share("a", 3), share("b", 1)], (), NOW).done
-    assert made.partial_cancel(1, [share("b", 1)], (), NOW).done
+    assert made.apply([CancelPart(1, [share("a", 3), share("b", 1)])], NOW).done
+    assert made.apply([CancelPart(1, [share("b", 1)])], NOW).done
     assert made.job_info(1).mode is JobMode.CANCELED
     assert made.stat(NOW).free == {"cpu": 8_000, "pods": 20}
 
@@ -51,16 +53,16 @@ def test_more_than_a_job_has_cannot_be_given_back() -> None:
     made = engine(*TWO)
     ask(made, jobspec(slot(2, cpu=1_000)), 1)
     before = holdings(made)
-    assert "has 2 slots 'w' on node 'a', not 3" in made.partial_cancel(1, [share("a", 3)], (), NOW).reason
-    assert not made.partial_cancel(1, [share("a", 1), share("b", 1)], (), NOW).done
+    assert "has 2 slots 'w' on node 'a', not 3" in made.apply([CancelPart(1, [share("a", 3)])], NOW).reason
+    assert not made.apply([CancelPart(1, [share("a", 1), share("b", 1)])], NOW).done
     assert holdings(made) == before
 
 
 def test_amounts_and_paths_can_be_given_back() -> None:
     made = engine(*TWO)
     ask(made, jobspec(slot(1, cpu=1_000)), 1)
-    assert made.partial_cancel(1, [share("a", cpu=300)], (), NOW).done
-    assert made.partial_cancel(1, [], ["/cluster0/a/cpu0"], NOW).done
+    assert made.apply([CancelPart(1, [share("a", cpu=300)])], NOW).done
+    assert made.apply([CancelPart(1, [], ["/cluster0/a/cpu0"])], NOW).done
     assert made.job_info(1).shares[0].amounts == {"cpu": 600}
 
 
@@ -69,49 +71,49 @@ def test_a_restore_is_idempotent() -> None:
     job = RestoredJob(
         5, (share("a", 2, cpu=2_000, pods=2), share("b", 1, cpu=1_000, pods=1)), at=900, end=1_500
     )
-    assert made.restore([job], NOW).done
+    assert made.apply([RestoreJobs([job])], NOW).done
     before = holdings(made)
-    assert made.restore([job], NOW).done
+    assert made.apply([RestoreJobs([job])], NOW).done
     assert holdings(made) == before
     assert made.job_info(5).shares == job.shares
-    assert made.partial_cancel(5, [share("a", 1)], (), NOW).done
+    assert made.apply([CancelPart(5, [share("a", 1)])], NOW).done
     assert made.job_info(5).shares == (share("a", 1, cpu=1_000, pods=1), share("b", 1, cpu=1_000, pods=1))
-    assert not made.restore([job], NOW).done, "the same id with other shares"
+    assert not made.apply([RestoreJobs([job])], NOW).done, "the same id with other shares"
 
 
 def test_a_restored_job_that_exceeds_its_node_closes_it_until_enough_is_free() -> None:
     made = engine(*TWO)
     ask(made, jobspec(slot(3, cpu=1_000)), 1)
-    applied = made.restore([RestoredJob(5, (share("a", 2, cpu=2_000),))], NOW)
+    applied = made.apply([RestoreJobs([RestoredJob(5, (share("a", 2, cpu=2_000),))])], NOW)
     assert applied.done
     assert applied.excess == (share("a", cpu=1_000),)
     assert ask(made, jobspec(slot(1, pods=1)), 6).shares[0].node == "b"
-    made.cancel_many([1], NOW)
+    made.apply([CancelJobs([1])], NOW)
     assert made.stat(NOW, per_node=True).node_use[0].used == {"cpu": 2_000, "pods": 0}
     assert ask(made, jobspec(slot(1, pods=1)), 7).shares[0].node == "a"
 
 
 def test_a_restored_share_waits_for_its_node() -> None:
     made = engine(*TWO)
-    made.restore([RestoredJob(5, (share("z", 1, cpu=1_000),))], NOW)
+    made.apply([RestoreJobs([RestoredJob(5, (share("z", 1, cpu=1_000),))])], NOW)
     assert made.job_info(5).shares == (share("z", 1, cpu=1_000),)
-    made.add_nodes([node("z", cpu=2_000)], NOW)
+    made.apply([AddNodes([node("z", cpu=2_000)])], NOW)
     assert made.stat(NOW, per_node=True).node_use[-1].used == {"cpu": 1_000}
 
 
 def test_a_system_allocation_takes_what_is_free_and_closes_the_node_for_the_rest() -> None:
     made = engine(*TWO)
-    assert made.resize([share("a", cpu=1_050, pods=3)], NOW).excess == ()
+    assert made.apply([ResizeSystem([share("a", cpu=1_050, pods=3)])], NOW).excess == ()
     assert ask(made, jobspec(slot(3, cpu=1_000)), 1).shares == (
         share("a", 2, cpu=2_000),
         share("b", 1, cpu=1_000),
     )
-    assert made.resize([share("a", cpu=3_000)], NOW).excess == (share("a", cpu=1_000),)
+    assert made.apply([ResizeSystem([share("a", cpu=3_000)])], NOW).excess == (share("a", cpu=1_000),)
     assert made.stat(NOW, per_node=True).node_use[0].closed
-    made.partial_cancel(1, [share("a", 1)], (), NOW)
+    made.apply([CancelPart(1, [share("a", 1)])], NOW)
     assert not made.stat(NOW, per_node=True).node_use[0].closed
     assert [job.mode for job in made.list_jobs(NOW)] == [JobMode.SYSTEM, JobMode.ALLOCATED]
-    assert made.resize([share("a")], NOW).done
+    assert made.apply([ResizeSystem([share("a")])], NOW).done
     assert made.stat(NOW).free["cpu"] == 6_000
     check_books(made)
 
@@ -120,30 +122,30 @@ def test_a_system_allocation_drops_reservations() -> None:
     made = engine(node("a", cpu=400))
     ask(made, jobspec(slot(4, cpu=100), duration=10), 1)
     ask(made, jobspec(slot(4, cpu=100), duration=10), 2, reserve=True)
-    made.cancel_many([1], NOW)
-    assert made.resize([share("a", cpu=100)], NOW).displaced == (2,)
+    made.apply([CancelJobs([1])], NOW)
+    assert made.apply([ResizeSystem([share("a", cpu=100)])], NOW).displaced == (2,)
 
 
 def test_extending_a_job_drops_the_reservations_behind_it() -> None:
     made = engine(node("a", cpu=400))
     ask(made, jobspec(slot(4, cpu=100), duration=10), 1)
     ask(made, jobspec(slot(1, cpu=100), duration=10), 2, reserve=True)
-    assert made.extend(1, 1_010, NOW).displaced == ()
-    assert made.extend(1, 1_011, NOW).displaced == (2,)
+    assert made.apply([ExtendJob(1, 1_010)], NOW).displaced == ()
+    assert made.apply([ExtendJob(1, 1_011)], NOW).displaced == (2,)
     assert made.job_info(1).end == 1_011
     assert made.job_info(2).mode is JobMode.CANCELED
-    assert not made.extend(1, 999, NOW).done
+    assert not made.apply([ExtendJob(1, 999)], NOW).done
 
 
 def test_a_removed_node_keeps_its_jobs_and_has_them_when_it_is_added_again() -> None:
     made = engine(*TWO)
     ask(made, jobspec(nodes(2, slot(1, cpu=4_000))), 1)
-    assert made.remove_nodes(["a"], NOW).done
+    assert made.apply([RemoveNodes(["a"])], NOW).done
     assert made.stat(NOW).nodes == 1
     assert made.job_info(1).shares[0].node == "a"
-    made.add_nodes([node("a", cpu=6_000, pods=10)], NOW)
+    made.apply([AddNodes([node("a", cpu=6_000, pods=10)])], NOW)
     assert ask(made, jobspec(slot(2, cpu=1_000)), 2).shares == (share("a", 2, cpu=2_000),)
-    made.cancel_many([1], NOW)
+    made.apply([CancelJobs([1])], NOW)
     assert made.stat(NOW).free["cpu"] == 8_000
     check_books(made)
 
@@ -151,10 +153,10 @@ def test_a_removed_node_keeps_its_jobs_and_has_them_when_it_is_added_again() -> 
 def test_a_node_that_shrinks_below_its_jobs_is_closed() -> None:
     made = engine(*TWO)
     ask(made, jobspec(slot(3, cpu=1_000)), 1)
-    made.add_nodes([node("a", cpu=2_000, pods=10)], NOW)
+    made.apply([AddNodes([node("a", cpu=2_000, pods=10)])], NOW)
     assert made.stat(NOW, per_node=True).node_use[0].closed
     assert ask(made, jobspec(slot(1, pods=1)), 2).shares[0].node == "b"
-    made.cancel_many([1], NOW)
+    made.apply([CancelJobs([1])], NOW)
     assert ask(made, jobspec(slot(1, pods=1)), 3).shares[0].node == "a"
 
 
@@ -162,11 +164,11 @@ def test_a_new_node_and_a_new_label_make_a_request_fit() -> None:
     made = engine(*TWO)
     wanted = jobspec(slot(1, gpu=1), constraints={"properties": ["fast"]})
     assert ask(made, wanted, 1).verdict is MatchVerdict.UNSATISFIABLE
-    made.add_nodes([node("g", zone="z1", gpu=2)], NOW)
+    made.apply([AddNodes([node("g", zone="z1", gpu=2)])], NOW)
     assert ask(made, wanted, 1).verdict is MatchVerdict.UNSATISFIABLE
-    assert made.set_properties({"g": {"fast": "yes"}}, NOW).done
+    assert made.apply([SetProperties({"g": {"fast": "yes"}})], NOW).done
     assert ask(made, wanted, 1).verdict is MatchVerdict.GRANTED
-    assert not made.set_properties({"nobody": {}}, NOW).done
+    assert not made.apply([SetProperties({"nobody": {}})], NOW).done
 
 
 @pytest.mark.parametrize(
@@ -206,7 +208,7 @@ def test_several_changes_are_made_together_or_not_at_all(last: Change) -> None:
 
 def test_a_pod_of_the_system_allocation_becomes_a_job_in_one_step() -> None:
     made = engine(node("a", cpu=400))
-    made.resize([share("a", cpu=400)], NOW)
+    made.apply([ResizeSystem([share("a", cpu=400)])], NOW)
     swap: list[Change] = [
         RestoreJobs((RestoredJob(4, (share("a", 1, cpu=200),)),)),
         ResizeSystem((share("a", cpu=200),)),
@@ -221,11 +223,11 @@ def test_plans_stay_right_when_nodes_return_at_another_row() -> None:
     made = engine(node("a", cpu=400), node("b", cpu=400))
     ask(made, jobspec(nodes(2, slot(1, cpu=400)), duration=100), 1)
     assert ask(made, jobspec(slot(1, cpu=400), duration=10), 2, reserve=True).at == 1_100
-    made.cancel_many([2], NOW)
-    made.remove_nodes(["a"], NOW)
-    made.add_nodes([node("c", cpu=400)], NOW)
+    made.apply([CancelJobs([2])], NOW)
+    made.apply([RemoveNodes(["a"])], NOW)
+    made.apply([AddNodes([node("c", cpu=400)])], NOW)
     ask(made, jobspec(slot(1, cpu=400), duration=50), 3)
-    made.add_nodes([node("a", zone="z", cpu=400)], NOW)
+    made.apply([AddNodes([node("a", zone="z", cpu=400)])], NOW)
     reserved = ask(made, jobspec(slot(1, cpu=400), duration=10), 4, reserve=True)
     assert (reserved.at, reserved.shares[0].node) == (1_050, "c")
     check_books(made)
@@ -246,13 +248,13 @@ def test_a_reservation_is_dropped_when_its_node_loses_a_label_it_needs() -> None
     ssd = reserved_on(
         node("a", cpu=4_000, labels=("ssd",)), node("b", cpu=4_000), constraint={"properties": ["ssd"]}
     )
-    assert ssd.add_nodes([node("a", cpu=4_000)], NOW).displaced == (2,)
+    assert ssd.apply([AddNodes([node("a", cpu=4_000)])], NOW).displaced == (2,)
     check_books(ssd)
     assert (
         ask(ssd, jobspec(slot(1, cpu=4_000), constraints={"properties": ["ssd"]}), 2, reserve=True).verdict
         is MatchVerdict.UNSATISFIABLE
     )
-    ssd.add_nodes([node("a", cpu=4_000, labels=("ssd",))], NOW)
+    ssd.apply([AddNodes([node("a", cpu=4_000, labels=("ssd",))])], NOW)
     assert (
         ask(ssd, jobspec(slot(1, cpu=4_000), constraints={"properties": ["ssd"]}), 2, reserve=True).at
         == 1_060
@@ -261,7 +263,7 @@ def test_a_reservation_is_dropped_when_its_node_loses_a_label_it_needs() -> None
 
 def test_a_reservation_is_dropped_when_its_node_gets_a_taint() -> None:
     clean = reserved_on(node("a", cpu=4_000), node("b", cpu=4_000), constraint={"properties": ["^dirty"]})
-    assert clean.set_properties({"a": {"dirty": ""}}, NOW).displaced == (2,)
+    assert clean.apply([SetProperties({"a": {"dirty": ""}})], NOW).displaced == (2,)
 
 
 def test_a_reservation_stays_when_another_label_changes() -> None:
@@ -270,8 +272,9 @@ def test_a_reservation_stays_when_another_label_changes() -> None:
     )
     before = made.job_info(2)
     assert (
-        made.add_nodes(
-            [node("a", cpu=4_000, labels=("ssd", "new")), node("b", cpu=4_000, labels=("new",))], NOW
+        made.apply(
+            [AddNodes([node("a", cpu=4_000, labels=("ssd", "new")), node("b", cpu=4_000, labels=("new",))])],
+            NOW,
         ).displaced
         == ()
     )
@@ -284,7 +287,7 @@ def test_a_reservation_in_one_zone_is_dropped_when_a_node_changes_zone() -> None
     ask(made, jobspec(slot(2, cpu=4_000)), 1)
     together = jobspec({"type": "zone", "count": 1, "with": [nodes(2, slot(1, cpu=4_000))]})
     assert ask(made, together, 2, reserve=True).at == 1_060
-    assert made.add_nodes([node("b", zone="y", cpu=4_000)], NOW).displaced == (2,)
+    assert made.apply([AddNodes([node("b", zone="y", cpu=4_000)])], NOW).displaced == (2,)
 
 
 def test_a_reservation_made_at_a_given_time_is_held_to_its_request_too() -> None:
@@ -295,7 +298,7 @@ def test_a_reservation_made_at_a_given_time_is_held_to_its_request_too() -> None
         ).verdict
         is MatchVerdict.RESERVED
     )
-    assert made.set_properties({"a": {}}, NOW).displaced == (2,)
+    assert made.apply([SetProperties({"a": {}})], NOW).displaced == (2,)
 
 
 # ---- reservations that yield -------------------------------------------------------------------------------
@@ -372,13 +375,20 @@ def test_a_trial_ignores_jobs_and_changes_nothing() -> None:
 
 def test_a_trial_ignores_parts_of_jobs_and_changes_nothing() -> None:
     made = engine(node("a", cpu=4_000), node("b", cpu=4_000))
-    made.restore(
+    made.apply(
         [
-            RestoredJob(
-                1,
-                (NodeShare("a", {"pod": 1}, {"cpu": 4_000}), NodeShare("b", {"pod": 1}, {"cpu": 4_000})),
-                1_000,
-                2_000,
+            RestoreJobs(
+                [
+                    RestoredJob(
+                        1,
+                        (
+                            NodeShare("a", {"pod": 1}, {"cpu": 4_000}),
+                            NodeShare("b", {"pod": 1}, {"cpu": 4_000}),
+                        ),
+                        1_000,
+                        2_000,
+                    )
+                ]
             )
         ],
         NOW,
@@ -396,14 +406,14 @@ def test_a_shrunken_node_relocates_its_jobs_and_stays_open_while_they_fit() -> N
     made = engine(node("a", cpu=4_000, pods=10))
     for jobid in (1, 2):
         ask(made, jobspec(slot(2, cpu=1_000, pods=1)), jobid)
-    made.cancel_many([1], NOW)
-    assert made.add_nodes([node("a", cpu=3_000, pods=10)], NOW).done
+    made.apply([CancelJobs([1])], NOW)
+    assert made.apply([AddNodes([node("a", cpu=3_000, pods=10)])], NOW).done
     check_books(made)
     assert not made.stat(NOW, per_node=True).node_use[0].closed
     assert ask(made, jobspec(slot(1, cpu=1_000, pods=1)), 3).verdict is MatchVerdict.GRANTED
     assert ask(made, jobspec(slot(1, cpu=100, pods=1)), 4).verdict is not MatchVerdict.GRANTED
     check_books(made)
-    assert made.partial_cancel(2, [NodeShare("a", {"w": 1})], call=NOW).done
+    assert made.apply([CancelPart(2, [NodeShare("a", {"w": 1})])], call=NOW).done
     assert ask(made, jobspec(slot(1, cpu=1_000, pods=1)), 5).verdict is MatchVerdict.GRANTED
     check_books(made)
 
@@ -412,8 +422,8 @@ def test_a_shrunken_node_is_closed_until_its_jobs_fit() -> None:
     made = engine(node("a", cpu=4_000, pods=10))
     for jobid in (1, 2):
         ask(made, jobspec(slot(2, cpu=1_000, pods=1)), jobid)
-    made.add_nodes([node("a", cpu=3_000, pods=10)], NOW)
+    made.apply([AddNodes([node("a", cpu=3_000, pods=10)])], NOW)
     assert made.stat(NOW, per_node=True).node_use[0].closed
-    made.cancel_many([1], NOW)
+    made.apply([CancelJobs([1])], NOW)
     check_books(made)
     assert not made.stat(NOW, per_node=True).node_use[0].closed

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from support import fluxion_builders
 from support.fluxion_builders import engine, jobspec, node, nodes, slot
 
+from fluxqueue.fluxion.changes import AddNodes, CancelJobs
 from fluxqueue.fluxion.engine.engine import Engine
 from fluxqueue.fluxion.messages import CallContext, MatchResult, MatchVerdict
 
@@ -66,7 +67,9 @@ def test_a_reservation_is_dropped_when_its_nodes_are_of_two_flavors() -> None:
     since_now(made, request(2), 1)
     reserved = since_now(made, request(2), 2, reserve=True)
     assert hosts(reserved) == ["reserved-0", "reserved-1"]
-    assert made.add_nodes([node("reserved-1", labels=("type=spot",), cpu=400)], at(0)).displaced == (2,)
+    assert made.apply([AddNodes([node("reserved-1", labels=("type=spot",), cpu=400)])], at(0)).displaced == (
+        2,
+    )
     nodes = ("reserved-0", "reserved-1")
     assert made.reserve_at(2, request(2), reserved.at, nodes, at(0)).verdict is not RESERVED
 
@@ -76,7 +79,10 @@ def test_a_reservation_in_one_flavor_stays_when_another_label_changes() -> None:
     since_now(made, request(2), 1)
     reserved = since_now(made, request(2), 2, reserve=True)
     assert (
-        made.add_nodes([node("reserved-1", labels=("new", "type=reserved"), cpu=400)], at(0)).displaced == ()
+        made.apply(
+            [AddNodes([node("reserved-1", labels=("new", "type=reserved"), cpu=400)])], at(0)
+        ).displaced
+        == ()
     )
     made.cancel(2)
     assert (
@@ -136,7 +142,7 @@ def test_nodes_of_a_closed_flavor_are_used_until_the_reservation_there_begins() 
     since_now(made, request(duration=9_000), 1)
     since_now(made, request(), 2, reserve=True)
     assert hosts(ask(made, request(duration=600), 3)) == ["spot-0"]
-    made.cancel_many([3])
+    made.apply([CancelJobs([3])])
     assert ask(made, request(duration=601), 4).verdict is BUSY
 
 
@@ -150,7 +156,7 @@ def test_a_reservation_that_is_due_starts_in_an_earlier_flavor_that_is_free() ->
     made = cluster(reserved=1, spot=1)
     since_now(made, request(duration=9_000), 1)
     since_now(made, request(), 2, reserve=True)
-    made.cancel_many([1])
+    made.apply([CancelJobs([1])])
     assert hosts(since_now(made, request(), 2, 600, reserve=True)) == ["reserved-0"]
 
 
@@ -159,7 +165,7 @@ def test_a_reservation_moves_to_an_earlier_flavor_that_becomes_free_before() -> 
     since_now(made, request(duration=9_000), 1)
     since_now(made, request(), 2, reserve=True)
     assert since_now(made, request(), 2, 10, reserve=True, improve=True).at == NOW_S + 600
-    made.cancel_many([1])
+    made.apply([CancelJobs([1])])
     improved = since_now(made, request(), 2, 20, reserve=True, improve=True)
     assert (improved.verdict, hosts(improved)) == (GRANTED, ["reserved-0"])
 

@@ -8,6 +8,7 @@ from support.fluxion_builders import NOW, ask, check_books, engine, jobspec, nod
 from fluxqueue.api.graphnames import taint_property
 from fluxqueue.api.nodes import Taint
 from fluxqueue.api.taints import PRESSURES
+from fluxqueue.fluxion.changes import CancelJobs, CancelPart, ExtendJob, SetNodeStatus, SetProperties
 from fluxqueue.fluxion.engine.engine import Engine
 from fluxqueue.fluxion.errors import (
     ClockMixed,
@@ -169,22 +170,22 @@ def test_tolerations_are_compared_with_the_taints_that_nodes_have_at_the_time() 
     intolerant, tolerant = (
         jobspec(slot(1, cpu=100), constraints={"tolerates": texts}) for texts in ([], ["gpu:"])
     )
-    made.set_properties({"a": {gpu: ""}}, NOW)
+    made.apply([SetProperties({"a": {gpu: ""}})], NOW)
     refused = ask(made, intolerant, 1)
     assert (refused.verdict, refused.reason) == (
         MatchVerdict.UNSATISFIABLE,
         "wants 1 node, no node of 1 satisfies: without the taint gpu=:NoSchedule",
     )
     assert ask(made, tolerant, 2).verdict is MatchVerdict.GRANTED
-    made.set_properties({"a": {disk: ""}}, NOW)
+    made.apply([SetProperties({"a": {disk: ""}})], NOW)
     assert ask(made, tolerant, 3).verdict is MatchVerdict.BUSY, "pressure passes"
-    made.set_properties({"a": {}}, NOW)
+    made.apply([SetProperties({"a": {}})], NOW)
     assert ask(made, intolerant, 1).verdict is MatchVerdict.GRANTED
 
 
 def test_what_is_short_for_the_moment_is_said_without_the_taints_of_other_nodes() -> None:
     made = engine(node("a", cpu=400), node("b", cpu=800, labels=("x",)))
-    made.set_properties({"b": {taint_property(Taint("gpu", "", "NoSchedule")): ""}}, NOW)
+    made.apply([SetProperties({"b": {taint_property(Taint("gpu", "", "NoSchedule")): ""}})], NOW)
     wants = jobspec(slot(1, cpu=400), constraints={"tolerates": []})
     assert ask(made, wants, 1).verdict is MatchVerdict.GRANTED
     assert ask(made, wants, 2).reason == "no node has 0.4 cpu free: none has any free"
@@ -198,7 +199,7 @@ def test_what_is_short_for_the_moment_is_said_without_the_taints_of_other_nodes(
 def test_down_nodes_make_a_request_busy_and_not_unsatisfiable() -> None:
     made = engine(node("a", cpu=400), node("b", down=True, cpu=400))
     assert ask(made, jobspec(nodes(2, slot(1, cpu=100)))).verdict is MatchVerdict.BUSY
-    made.set_node_status({"b": True}, NOW)
+    made.apply([SetNodeStatus({"b": True})], NOW)
     assert ask(made, jobspec(nodes(2, slot(1, cpu=100)))).verdict is MatchVerdict.GRANTED
 
 
@@ -212,7 +213,7 @@ def test_a_batch_may_stop_at_the_first_that_is_not_granted() -> None:
         MatchVerdict.BUSY,
         MatchVerdict.GRANTED,
     ]
-    made.cancel_many([1, 3], NOW)
+    made.apply([CancelJobs([1, 3])], NOW)
     assert len(made.match_batch(jobs, NOW, stop_at_first_failure=True).results) == 2
 
 
@@ -220,7 +221,7 @@ def test_what_did_not_fit_is_tried_again_after_something_was_freed() -> None:
     made = engine(*THREE)
     ask(made, jobspec(slot(12, cpu=1_000)), 1)
     assert ask(made, jobspec(slot(1, cpu=1_000)), 2).verdict is MatchVerdict.BUSY
-    assert made.cancel_many([1, 1], NOW) == ([1], [1])
+    assert made.apply([CancelJobs([1, 1])], NOW).done
     assert ask(made, jobspec(slot(1, cpu=1_000)), 2).verdict is MatchVerdict.GRANTED
 
 
@@ -239,7 +240,7 @@ def test_a_reservation_begins_when_the_blocking_job_ends_and_then_starts() -> No
         is MatchVerdict.BUSY
     ), "job 1 overruns"
     assert made.job_info(2, late).mode is JobMode.RESERVED
-    made.cancel_many([1], late)
+    made.apply([CancelJobs([1])], late)
     started = ask(
         made, jobspec(slot(1, cpu=1_000), duration=10), 2, call=CallContext(now=1_130), reserve=True
     )
@@ -256,15 +257,15 @@ def test_a_reservation_is_replaced_only_by_an_earlier_one() -> None:
     made = engine(node("a", cpu=200), node("b", cpu=200))
     half = jobspec(slot(1, cpu=100), duration=100)
     assert [ask(made, half, number).verdict for number in (1, 2, 3, 4)] == [MatchVerdict.GRANTED] * 4
-    made.extend(3, 1_050, NOW)
+    made.apply([ExtendJob(3, 1_050)], NOW)
     promised = ask(made, jobspec(slot(2, cpu=100)), 5, reserve=True)
     assert (promised.verdict, promised.at) == (MatchVerdict.RESERVED, 1_100)
     assert ask(made, jobspec(slot(2, cpu=100)), 5, reserve=True, improve=True) == promised
-    made.cancel_many([4], NOW)
+    made.apply([CancelJobs([4])], NOW)
     assert ask(made, jobspec(slot(2, cpu=100)), 5, reserve=True) == promised, "asking alone moves nothing"
     bettered = ask(made, jobspec(slot(2, cpu=100)), 5, reserve=True, improve=True)
     assert (bettered.verdict, bettered.at) == (MatchVerdict.RESERVED, 1_050)
-    made.cancel_many([3], NOW)
+    made.apply([CancelJobs([3])], NOW)
     assert ask(made, jobspec(slot(2, cpu=100)), 5, reserve=True, improve=True).verdict is MatchVerdict.GRANTED
     check_books(made)
 
@@ -277,7 +278,7 @@ def test_a_reservation_can_leave_the_nodes_that_are_free_now_to_others(kind: str
     made = engine(*(node(name, cpu=400) for name in "abc"))
     for number, duration in enumerate((10, 100, 100), 1):
         ask(made, jobspec(slot(4, cpu=100), duration=duration), number)
-    made.cancel_many([1], NOW)
+    made.apply([CancelJobs([1])], NOW)
     long = jobspec(slot(4, cpu=100), duration=1_000)
     for latest, reserved, verdict in (
         (False, ["a", "b"], MatchVerdict.BUSY),
@@ -291,7 +292,7 @@ def test_a_reservation_can_leave_the_nodes_that_are_free_now_to_others(kind: str
             reserved,
         )
         assert ask(made, long, 5).verdict is verdict
-        made.cancel_many([4, 5], NOW)
+        made.apply([CancelJobs([4, 5])], NOW)
     check_books(made)
 
 
@@ -299,7 +300,7 @@ def test_of_nodes_that_are_partly_free_a_reservation_takes_those_with_the_least_
     made = engine(*(node(name, cpu=400) for name in "abc"))
     for number, (count, duration) in enumerate(((3, 100), (1, 10), (4, 60), (4, 100)), 1):
         ask(made, jobspec(slot(count, cpu=100), duration=duration), number)
-    made.cancel_many([2], NOW)
+    made.apply([CancelJobs([2])], NOW)
     request = JobMatchRequest(jobspec(slot(6, cpu=100)), 5, reserve=True, latest_nodes=True)
     (answer,) = made.match_batch([request], NOW).results
     shares = [(share.node, share.slots["w"]) for share in answer.shares]
@@ -314,7 +315,7 @@ def test_short_jobs_backfill_before_a_reservation_and_long_ones_do_not() -> None
     ask(made, jobspec(slot(2, cpu=100), duration=100), 1)
     assert ask(made, jobspec(slot(4, cpu=100), duration=50), 2, reserve=True).at == 1_100
     assert ask(made, jobspec(slot(2, cpu=100), duration=100), 3).verdict is MatchVerdict.GRANTED
-    made.cancel_many([3], NOW)
+    made.apply([CancelJobs([3])], NOW)
     assert ask(made, jobspec(slot(2, cpu=100), duration=101), 3).verdict is MatchVerdict.BUSY
 
 
@@ -384,7 +385,7 @@ def test_slots_of_several_sizes_are_matched_together_the_largest_first() -> None
     assert ask(made, jobspec(launcher, workers), 8).verdict is MatchVerdict.BUSY
     assert ask(made, jobspec(launcher, workers), 8, reserve=True).at == result.end
     assert ask(made, jobspec(launcher, slot(4, "pod.1", cpu=3_500)), 9).verdict is MatchVerdict.UNSATISFIABLE
-    assert made.partial_cancel(7, [NodeShare("a", {"pod.1": 1})], call=NOW).done
+    assert made.apply([CancelPart(7, [NodeShare("a", {"pod.1": 1})])], call=NOW).done
     assert ask(made, jobspec(slot(1, cpu=4_000)), 10).shares[0].node == "a"
     check_books(made)
 

@@ -23,6 +23,7 @@ from support.fluxion_builders import (
     state_of,
 )
 
+from fluxqueue.fluxion.changes import CancelJobs, ExtendJob, RestoreJobs
 from fluxqueue.fluxion.compat.requests import MatchRequestKind
 from fluxqueue.fluxion.engine.engine import Engine
 from fluxqueue.fluxion.errors import InitError, MatchError
@@ -224,11 +225,12 @@ def test_a_reservation_has_the_start_that_trying_every_time_finds(
         clock += later
         now = CallContext(now=clock)
         if kind == "cancel":
-            assert quick.cancel_many([what], now) == slow.cancel_many([what], now)
+            for each in (quick, slow):
+                each.apply([CancelJobs([what])], now)
         elif kind == "extend":
             assert (
-                quick.extend(what, clock + more, now).displaced
-                == slow.extend(what, clock + more, now).displaced
+                quick.apply([ExtendJob(what, clock + more)], now).displaced
+                == slow.apply([ExtendJob(what, clock + more)], now).displaced
             )
         else:
             jobid = what if kind == "improve" else number
@@ -263,11 +265,11 @@ def test_the_choice_of_nodes_changes_no_start_of_a_reservation(
         clock += later
         now = CallContext(now=clock)
         if kind == "cancel":
-            made.cancel_many([what], now)
+            made.apply([CancelJobs([what])], now)
         elif kind not in ("extend", "improve"):
             text = jobspec(what, duration=more)
             (usual,) = made.match_batch([JobMatchRequest(text, number, reserve=True)], now).results
-            made.cancel_many([number], now)
+            made.apply([CancelJobs([number])], now)
             (latest,) = made.match_batch(
                 [JobMatchRequest(text, number, reserve=True, latest_nodes=True)], now
             ).results
@@ -316,9 +318,9 @@ def test_refusals_by_column_stay_right_while_work_and_time_go_on(
         clock += later
         now = CallContext(now=clock)
         if kind == "cancel":
-            made.cancel_many([what], now)
+            made.apply([CancelJobs([what])], now)
         elif kind == "extend":
-            made.extend(what, clock + more, now)
+            made.apply([ExtendJob(what, clock + more)], now)
         elif kind == "improve":
             if what in asked:
                 ask(made, asked[what], what, now, reserve=True, improve=True)
@@ -339,12 +341,12 @@ def test_cancelling_restores_the_exact_earlier_state(
         result = ask(made, jobspec(level), number, reserve=reserve)
         if result.verdict in (MatchVerdict.GRANTED, MatchVerdict.RESERVED):
             check_books(made)
-            made.cancel_many([number], NOW)
+            made.apply([CancelJobs([number])], NOW)
             assert holdings(made) == before
             again = ask(made, jobspec(level), number, reserve=reserve)
             assert again == result
             if data.draw(st.booleans()):
-                made.cancel_many([number], NOW)
+                made.apply([CancelJobs([number])], NOW)
         else:
             assert holdings(made) == before
         total = made.stat(NOW, per_node=True)
@@ -362,7 +364,9 @@ def test_what_was_granted_can_be_restored_into_an_empty_graph(
     for number, (level, _, _) in enumerate(wanted, 1):
         ask(made, jobspec(level), number)
     live = made.list_jobs(NOW, with_shares=True)
-    applied = fresh.restore([RestoredJob(job.jobid, job.shares, job.at, job.end) for job in live], NOW)
+    applied = fresh.apply(
+        [RestoreJobs([RestoredJob(job.jobid, job.shares, job.at, job.end) for job in live])], NOW
+    )
     assert applied.done
     assert fresh.list_jobs(NOW, with_shares=True) == live
     if not applied.excess:

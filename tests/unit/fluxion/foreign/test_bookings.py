@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 from support.fluxion_builders import ask, engine, jobspec, node, slot
 
+from fluxqueue.fluxion.changes import SetAdvanceReservations
 from fluxqueue.fluxion.engine.engine import Engine
 from fluxqueue.fluxion.foreign.bookings import (
     accepting_nodes,
@@ -72,8 +73,8 @@ def test_nodes_against_a_constraint_or_excluded_are_refused() -> None:
 
 def test_a_node_that_is_set_aside_before_the_end_is_refused() -> None:
     made = cluster()
-    made.set_advance_reservations(
-        [AdvanceReservation("r", ("a",), ((2_000, 3_000),))], CallContext(now=1_000)
+    made.apply(
+        [SetAdvanceReservations([AdvanceReservation("r", ("a",), ((2_000, 3_000),))])], CallContext(now=1_000)
     )
     assert problem(made, NodeShare("a", amounts={"cpu": 1_000}), duration_s=500) == ""
     assert problem(made, NodeShare("a", amounts={"cpu": 1_000}), duration_s=1_500)

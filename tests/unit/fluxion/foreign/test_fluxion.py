@@ -13,6 +13,14 @@ import pytest
 from support.fluxion_builders import check_books, jobspec, node, nodes, slot
 from support.three_calls import ThreeCalls
 
+from fluxqueue.fluxion.changes import (
+    AddNodes,
+    CancelJobs,
+    CancelPart,
+    ResizeSystem,
+    RestoreJobs,
+    SetNodeStatus,
+)
 from fluxqueue.fluxion.errors import InitError
 from fluxqueue.fluxion.foreign.fluxion import ForeignFluxion
 from fluxqueue.fluxion.foreign.units import ForeignUnits
@@ -119,7 +127,9 @@ async def test_a_trial_asks_our_graph_only() -> None:
 
 async def test_restored_work_is_left_out_of_its_graph() -> None:
     fluxion, client = await foreign(node("a", cpu=2_000), node("b", cpu=2_000))
-    await fluxion.restore([RestoredJob(7, (NodeShare("a", {"pod": 2}, {"cpu": 2_000}),), 900, 0)], call=NOW)
+    await fluxion.apply(
+        [RestoreJobs([RestoredJob(7, (NodeShare("a", {"pod": 2}, {"cpu": 2_000}),), 900, 0)])], call=NOW
+    )
     assert placed(await match(fluxion, jobspec(slot(2, cpu=1_000)))) == {"b": 2}
     assert client.held == 1
 
@@ -128,7 +138,7 @@ async def test_what_ends_is_free_for_the_next() -> None:
     fluxion, client = await foreign(node("a", cpu=2_000))
     for jobid in range(1, 6):
         assert (await match(fluxion, jobspec(slot(2, cpu=1_000)), jobid)).verdict is GRANTED
-        await fluxion.cancel_many([jobid], call=NOW)
+        await fluxion.apply([CancelJobs([jobid])], call=NOW)
     assert client.calls.count("Cancel") == 4
     assert client.calls.count("Init") == 2
 
@@ -139,11 +149,11 @@ async def test_what_ends_is_free_for_the_next() -> None:
 async def test_what_becomes_free_otherwise_is_found_by_a_new_init(change: str) -> None:
     fluxion, client = await foreign(node("a", cpu=2_000))
     if change == "restored work ends":
-        await fluxion.restore(
-            [RestoredJob(7, (NodeShare("a", {"pod": 1}, {"cpu": 1_500}),), 900, 0)], call=NOW
+        await fluxion.apply(
+            [RestoreJobs([RestoredJob(7, (NodeShare("a", {"pod": 1}, {"cpu": 1_500}),), 900, 0)])], call=NOW
         )
     elif change == "a foreign pod ends":
-        await fluxion.resize([NodeShare("a", amounts={"cpu": 1_500})], call=NOW)
+        await fluxion.apply([ResizeSystem([NodeShare("a", amounts={"cpu": 1_500})])], call=NOW)
     elif change == "slots end one by one":
         await match(fluxion, jobspec(slot(2, "pod", cpu=1_000)), 7)
     else:
@@ -152,13 +162,13 @@ async def test_what_becomes_free_otherwise_is_found_by_a_new_init(change: str) -
     inits = client.calls.count("Init")
     match change:
         case "restored work ends":
-            await fluxion.cancel_many([7], call=NOW)
+            await fluxion.apply([CancelJobs([7])], call=NOW)
         case "a foreign pod ends":
-            await fluxion.resize([NodeShare("a")], call=NOW)
+            await fluxion.apply([ResizeSystem([NodeShare("a")])], call=NOW)
         case "slots end one by one":
-            await fluxion.partial_cancel(7, [NodeShare("a", {"pod": 1})], call=NOW)
+            await fluxion.apply([CancelPart(7, [NodeShare("a", {"pod": 1})])], call=NOW)
         case _:
-            await fluxion.add_nodes([node("b", cpu=2_000)], call=NOW)
+            await fluxion.apply([AddNodes([node("b", cpu=2_000)])], call=NOW)
     assert (await match(fluxion, jobspec(slot(1, cpu=1_000)))).verdict is GRANTED
     assert client.calls.count("Init") == inits + 1
 
@@ -167,7 +177,7 @@ async def test_a_choice_that_foreign_pods_have_taken_is_made_again() -> None:
     fluxion, client = await foreign(node("a", cpu=4_000), node("b", cpu=2_000))
     await match(fluxion, jobspec(slot(1, cpu=500)), 1)
     # the service still has three free cores on a
-    await fluxion.resize([NodeShare("a", amounts={"cpu": 1_900})], call=NOW)
+    await fluxion.apply([ResizeSystem([NodeShare("a", amounts={"cpu": 1_900})])], call=NOW)
     assert placed(await match(fluxion, jobspec(slot(2, cpu=900)), 2)) == {"a": 1, "b": 1}
     assert client.held == 1, "its graph was given anew"
 
@@ -175,7 +185,7 @@ async def test_a_choice_that_foreign_pods_have_taken_is_made_again() -> None:
 async def test_a_node_that_is_down_is_not_asked_for() -> None:
     fluxion, client = await foreign(node("a", cpu=2_000), node("b", cpu=2_000))
     await match(fluxion, jobspec(slot(1, cpu=1_000)), 1)
-    await fluxion.set_status({"a": False}, call=NOW)
+    await fluxion.apply([SetNodeStatus({"a": False})], call=NOW)
     inits = client.calls.count("Init")
     assert placed(await match(fluxion, jobspec(slot(1, cpu=1_000)), 2)) == {"b": 1}
     assert client.calls.count("Init") == inits
@@ -196,7 +206,7 @@ async def test_pods_of_several_sizes_are_one_job() -> None:
     result = await match(fluxion, jobspec(slot(1, "pod.0", cpu=1_000), slot(2, "pod.1", cpu=2_000)))
     assert sum(share.amounts["cpu"] for share in result.shares) == 5_000
     assert client.held == 2
-    await fluxion.cancel_many([1], call=NOW)
+    await fluxion.apply([CancelJobs([1])], call=NOW)
     assert (await match(fluxion, jobspec(slot(1, cpu=3_000)), 2)).verdict is GRANTED
     assert client.held == 1
 
@@ -339,13 +349,18 @@ async def test_whatever_the_service_answers_nothing_is_booked_twice(seed: int) -
     for jobid in range(1, 40):
         match dice.randrange(6):
             case 0 if live:
-                await fluxion.cancel_many([live.pop(dice.randrange(len(live)))], call=NOW)
+                await fluxion.apply([CancelJobs([live.pop(dice.randrange(len(live)))])], call=NOW)
             case 1:
-                await fluxion.resize(
-                    [NodeShare(dice.choice(specs).name, amounts={"cpu": dice.randrange(3_000)})], call=NOW
+                await fluxion.apply(
+                    [
+                        ResizeSystem(
+                            [NodeShare(dice.choice(specs).name, amounts={"cpu": dice.randrange(3_000)})]
+                        )
+                    ],
+                    call=NOW,
                 )
             case 2:
-                await fluxion.set_status({dice.choice(specs).name: dice.random() < 0.7}, call=NOW)
+                await fluxion.apply([SetNodeStatus({dice.choice(specs).name: dice.random() < 0.7})], call=NOW)
             case 3:
                 client.fail("Match", FluxionUnavailable("gone"))
         count, cpu = dice.randrange(1, 4), dice.choice((100, 500, 1_000, 1_700))

@@ -7,6 +7,7 @@ from typing import Any
 
 from support.fluxion_builders import NOW, ask, engine, jobspec, node, slot
 
+from fluxqueue.fluxion.changes import ResizeSystem, SetAdvanceReservations
 from fluxqueue.fluxion.foreign.free_graphs import free_graph
 from fluxqueue.fluxion.foreign.units import ForeignUnits
 from fluxqueue.fluxion.graph.jgf import read_jgf
@@ -43,7 +44,7 @@ def test_the_readers_of_flux_sched_read_it() -> None:
 def test_what_running_work_and_foreign_pods_hold_is_left_out() -> None:
     made = engine(node("a", cpu=4_000), node("b", cpu=4_000))
     assert ask(made, jobspec(slot(1, cpu=3_000)), 1).verdict == "granted"
-    made.resize([NodeShare("b", amounts={"cpu": 1_100})], NOW)
+    made.apply([ResizeSystem([NodeShare("b", amounts={"cpu": 1_100})])], NOW)
     taken_from = made.list_jobs(NOW, with_shares=True)[-1].shares[0].node
     assert counts(free_graph(made.state, UNITS).text) == (
         {"a": {"core": 1}, "b": {"core": 2}} if taken_from == "a" else {"a": {"core": 4}}
@@ -57,13 +58,13 @@ def test_nodes_that_take_nothing_are_left_out() -> None:
         node("small", cpu=900),
         node("set-aside", cpu=1_000),
     )
-    made.set_advance_reservations([AdvanceReservation("r", ("set-aside",), ((900, 0),))], NOW)
+    made.apply([SetAdvanceReservations([AdvanceReservation("r", ("set-aside",), ((900, 0),))])], NOW)
     assert free_graph(made.state, UNITS).nodes == {"up"}
 
 
 def test_a_node_that_is_set_aside_later_is_offered() -> None:
     made = engine(node("a", cpu=1_000))
-    made.set_advance_reservations([AdvanceReservation("r", ("a",), ((50_000, 60_000),))], NOW)
+    made.apply([SetAdvanceReservations([AdvanceReservation("r", ("a",), ((50_000, 60_000),))])], NOW)
     assert free_graph(made.state, UNITS).nodes == {"a"}
 
 

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from support.fluxion_builders import ask, check_books, engine, jobspec, node, nodes, slot, state_of
 
+from fluxqueue.fluxion.changes import CancelJobs, ExtendJob, SetNodeStatus
 from fluxqueue.fluxion.engine.engine import Engine
 from fluxqueue.fluxion.match.changed_rows import Shortfall
 from fluxqueue.fluxion.match.earliest import EarliestStart
@@ -58,21 +59,21 @@ class _History:
         kind = self.chance.choice(("end", "end", "end", "withdraw", "start", "extend", "time", "down", "try"))
         running, waiting = self.live(reserved=False), self.live(reserved=True)
         if kind == "end" and running:
-            self.engine.cancel_many([self.chance.choice(running)], self.call)
+            self.engine.apply([CancelJobs([self.chance.choice(running)])], self.call)
         elif kind == "withdraw" and waiting:
-            self.engine.cancel_many([self.chance.choice(waiting)], self.call)
+            self.engine.apply([CancelJobs([self.chance.choice(waiting)])], self.call)
         elif kind == "start":
             self.request(reserve=False)
         elif kind == "extend" and running:
             end = self.clock + self.chance.choice((30, 150))
-            self.engine.extend(self.chance.choice(running), end, self.call)
+            self.engine.apply([ExtendJob(self.chance.choice(running), end)], self.call)
         elif kind == "time":
             self.clock += self.chance.randint(1, 25)
             self.end_what_is_due()
         elif kind == "down":
             name = f"n{self.chance.randrange(_NODES):02}"
             path = state_of(self.engine).graph.by_name[name].path
-            self.engine.set_status(path, up=self.chance.random() < 0.6)
+            self.engine.apply([SetNodeStatus({path: self.chance.random() < 0.6})], self.call)
         elif kind == "try" and running and waiting:
             jobid = self.chance.choice(waiting)
             asked = JobMatchRequest(self.asked[jobid], jobid, reserve=True, improve=True)
@@ -83,7 +84,7 @@ class _History:
         jobs = state_of(self.engine).jobs
         due = [jobid for jobid in self.live(reserved=False) if jobs[jobid].end <= self.clock]
         kept = due[:1] if self.chance.random() < 0.2 else []
-        self.engine.cancel_many([jobid for jobid in due if jobid not in kept], self.call)
+        self.engine.apply([CancelJobs([jobid for jobid in due if jobid not in kept])], self.call)
 
     def cycle(self) -> None:
         """Ask each reservation for an earlier start, and make new ones."""
@@ -132,7 +133,7 @@ def test_what_was_found_to_be_too_little_is_not_examined_again() -> None:
     for jobid in range(1, 5):
         ask(made, one, jobid, call)
     ask(made, four, 5, call, reserve=True)
-    made.cancel_many([1, 2], call)
+    made.apply([CancelJobs([1, 2])], call)
     changed = state_of(made).table.changed
     assert ask(made, four, 5, call, reserve=True, improve=True).at == 1_900
     shortfall = state_of(made).jobs[5].shortfall
@@ -141,7 +142,7 @@ def test_what_was_found_to_be_too_little_is_not_examined_again() -> None:
     rows = changed.since(shortfall.tick)
     assert rows is not None
     assert not len(rows)
-    made.cancel_many([3, 4], call)
+    made.apply([CancelJobs([3, 4])], call)
     assert ask(made, four, 5, call, reserve=True, improve=True).at == 1_000
 
 

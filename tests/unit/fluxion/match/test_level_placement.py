@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 from support.fluxion_builders import NOW, ask, check_books, engine, jobspec, nodes, slot
 
+from fluxqueue.fluxion.changes import AddNodes, CancelJobs, CancelPart, SetAdvanceReservations
 from fluxqueue.fluxion.engine.engine import Engine
 from fluxqueue.fluxion.messages import (
     AdvanceReservation,
@@ -228,7 +229,7 @@ def test_every_match_policy_keeps_the_levels(policy: str) -> None:
 def test_a_node_that_moves_to_another_rack_counts_there() -> None:
     made = engine(*racks(1, 1))
     assert ask(made, in_rack(8)).verdict is MatchVerdict.UNSATISFIABLE
-    made.add_nodes([node("r1n0", 4, ("zone", "z0"), ("rack", "r0"))])
+    made.apply([AddNodes([node("r1n0", 4, ("zone", "z0"), ("rack", "r0"))])])
     assert placed(ask(made, in_rack(8))) == {"r0n0": 4, "r1n0": 4}
     check_books(made)
 
@@ -237,7 +238,7 @@ def test_a_reservation_is_dropped_when_its_node_leaves_the_rack() -> None:
     made = engine(*racks(2))
     ask(made, jobspec(nodes(1, slot(4, cpu=100)), duration=100))
     assert ask(made, in_rack(8), 9, reserve=True).at == 1_100
-    answer = made.add_nodes([node("r0n1", 4, ("zone", "z0"), ("rack", "other"))])
+    answer = made.apply([AddNodes([node("r0n1", 4, ("zone", "z0"), ("rack", "other"))])])
     assert answer.displaced == (9,)
 
 
@@ -282,9 +283,9 @@ def test_nobody_gets_anything_of_a_whole_node_while_one_slot_of_it_is_left() -> 
     made = engine(*racks(1))
     text = shared(jobspec(slot(2, cpu=100)), {"whole": True})
     ask(made, text, 1)
-    made.partial_cancel(1, [NodeShare("r0n0", {"w": 1})], call=NOW)
+    made.apply([CancelPart(1, [NodeShare("r0n0", {"w": 1})])], call=NOW)
     assert ask(made, jobspec(slot(1, cpu=100))).verdict is MatchVerdict.BUSY
-    made.partial_cancel(1, [NodeShare("r0n0", {})], call=NOW)
+    made.apply([CancelPart(1, [NodeShare("r0n0", {})])], call=NOW)
     assert ask(made, jobspec(slot(4, cpu=100))).verdict is MatchVerdict.GRANTED
     check_books(made)
 
@@ -401,7 +402,7 @@ def _first_start(made: Engine, text: str, times: list[int]) -> int:
     for at in times:
         result = made.reserve_at(99, text, at, call=NOW)
         if result.verdict in (MatchVerdict.RESERVED, MatchVerdict.GRANTED):
-            made.cancel_many([99], NOW)
+            made.apply([CancelJobs([99])], NOW)
             return at
     return 0
 
@@ -428,7 +429,7 @@ def test_a_reservation_starts_at_the_first_end_at_which_it_fits(seed: int) -> No
     text = jobspec(below(kind, inside, count=count), duration=random_.choice([50, 150, 1_000]))
     result = ask(made, text, 50, reserve=True)
     if result.verdict is MatchVerdict.RESERVED:
-        made.cancel_many([50], NOW)
+        made.apply([CancelJobs([50])], NOW)
         assert result.at == _first_start(made, text, sorted(ends))
     elif result.verdict is MatchVerdict.BUSY:
         assert _first_start(made, text, sorted(ends)) == 0
@@ -440,7 +441,7 @@ def test_a_reservation_starts_at_the_first_end_at_which_it_fits(seed: int) -> No
 def test_a_level_counts_what_an_advance_reservation_leaves() -> None:
     made = engine(*racks(2, 2))
     course = AdvanceReservation("course", ("r0n0", "r1n0"), ((1_100, 1_200),))
-    assert made.set_advance_reservations([course], NOW).done
+    assert made.apply([SetAdvanceReservations([course])], NOW).done
     waits = ask(made, in_rack(8, duration=200), reserve=True)
     assert (waits.verdict, waits.at) == (MatchVerdict.RESERVED, 1_200)
     assert sorted(by_rack(waits).values()) == [8]
@@ -452,7 +453,9 @@ def test_a_level_counts_what_an_advance_reservation_leaves() -> None:
 def test_work_of_an_advance_reservation_lies_below_one_vertex_of_its_nodes() -> None:
     made = engine(*racks(2, 2))
     on = ("r0n0", "r1n0", "r1n1")
-    assert made.set_advance_reservations([AdvanceReservation("course", on, ((1_000, 2_000),))], NOW).done
+    assert made.apply(
+        [SetAdvanceReservations([AdvanceReservation("course", on, ((1_000, 2_000),))])], NOW
+    ).done
     own = in_rack(8, duration=300, reservation="course")
     assert by_rack(ask(made, own)) == {"r1": 8}
     second = ask(made, own, reserve=True)
@@ -467,8 +470,8 @@ def test_work_of_an_advance_reservation_lies_below_one_vertex_of_its_nodes() -> 
 
 def test_slices_and_whole_nodes_fit_into_an_advance_reservation() -> None:
     made = engine(*racks(2, 2))
-    assert made.set_advance_reservations(
-        [AdvanceReservation("course", ("r0n0", "r1n1"), ((1_000, 2_000),))], NOW
+    assert made.apply(
+        [SetAdvanceReservations([AdvanceReservation("course", ("r0n0", "r1n1"), ((1_000, 2_000),))])], NOW
     ).done
     slices = shared(
         jobspec(below("rack", slot(2, cpu=100), count=2), duration=300, reservation="course"), {"whole": True}

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from support.fluxion_builders import NOW, ask, check_books, engine, jobspec, node, nodes, slot, state_of
 
 from fluxqueue.api.moldable import molded_duration
+from fluxqueue.fluxion.changes import CancelJobs, SetAdvanceReservations
 from fluxqueue.fluxion.engine.engine import Engine
 from fluxqueue.fluxion.match.jobspec import read_jobspec
 from fluxqueue.fluxion.match.molding import Molder
@@ -92,7 +93,7 @@ def test_an_improved_reservation_becomes_a_smaller_start_if_that_ends_sooner() -
     ask(made, jobspec(slot(3, cpu=100), duration=400), 2)
     waiting = ask(made, EIGHT, 3, reserve=True, min_slots=3)
     assert (waiting.verdict, waiting.at) == (MatchVerdict.RESERVED, 1_400)
-    made.cancel_many([2], NOW)
+    made.apply([CancelJobs([2])], NOW)
     assert ask(made, EIGHT, 3, reserve=True, improve=True, min_slots=4) == waiting, "three are free"
     answer = ask(made, EIGHT, 3, reserve=True, improve=True, min_slots=3)
     assert (answer.verdict, slots_of(answer), answer.end) == (MatchVerdict.GRANTED, 3, 1_267)
@@ -113,7 +114,7 @@ def test_a_job_larger_than_the_cluster_starts_with_what_there_is() -> None:
         "five fit as soon as others end"
     )
     assert ask(made, EIGHT, 3, reserve=True, min_slots=7).verdict is MatchVerdict.UNSATISFIABLE
-    made.cancel_many([1], NOW)
+    made.apply([CancelJobs([1])], NOW)
     answer = ask(made, EIGHT, 2, reserve=True, min_slots=5)
     assert (slots_of(answer), answer.end) == (6, 1_134)
 
@@ -163,9 +164,13 @@ def test_work_without_an_end_starts_with_all_its_slots_or_waits() -> None:
 
 def test_a_smaller_start_ends_before_a_maintenance() -> None:
     made = busy_until(1_900, taken=600)
-    made.set_advance_reservations([AdvanceReservation("m", ("a",), ((1_300, 2_500),), maintenance=True)], NOW)
+    made.apply(
+        [SetAdvanceReservations([AdvanceReservation("m", ("a",), ((1_300, 2_500),), maintenance=True)])], NOW
+    )
     assert ask(made, EIGHT, 2, min_slots=1).verdict is MatchVerdict.BUSY, "two would take 400 s"
-    made.set_advance_reservations([AdvanceReservation("m", ("a",), ((1_400, 2_500),), maintenance=True)], NOW)
+    made.apply(
+        [SetAdvanceReservations([AdvanceReservation("m", ("a",), ((1_400, 2_500),), maintenance=True)])], NOW
+    )
     assert slots_of(ask(made, EIGHT, 2, min_slots=1)) == 2
 
 

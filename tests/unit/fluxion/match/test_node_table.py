@@ -10,6 +10,7 @@ from support.fluxion_builders import NOW, ask, engine, jobspec, node, slot
 
 from fluxqueue.api.graphnames import taint_property
 from fluxqueue.api.nodes import Taint
+from fluxqueue.fluxion.changes import AddNodes, RemoveNodes, SetProperties
 from fluxqueue.fluxion.graph import constraints
 from fluxqueue.fluxion.graph.constraints import ConstraintSubject, read_constraint
 from fluxqueue.fluxion.messages import MatchVerdict
@@ -29,7 +30,7 @@ def test_a_changed_node_alone_is_checked_again(monkeypatch: pytest.MonkeyPatch) 
     wanted = jobspec(slot(1, cpu=100), constraints={"tolerates": []})
     assert ask(made, wanted, 1).shares[0].node == "n0"
     checked.clear()
-    made.set_properties({"n0": {TAINT: ""}}, NOW)
+    made.apply([SetProperties({"n0": {TAINT: ""}})], NOW)
     assert ask(made, wanted, 2).shares[0].node == "n1"
     assert checked == ["n0"]
 
@@ -42,12 +43,17 @@ def test_the_nodes_that_a_constraint_accepts_follow_all_changes_of_the_graph() -
         name = f"n{rng.randrange(12)}"
         match rng.randrange(4):
             case 0:
-                made.add_nodes([node(name, cpu=400, labels=tuple(rng.sample("abc", 2)))], NOW)
+                made.apply([AddNodes([node(name, cpu=400, labels=tuple(rng.sample("abc", 2)))])], NOW)
             case 1 if len(made.state.graph.nodes) > 2:
-                made.remove_nodes([name], NOW)
+                made.apply([RemoveNodes([name])], NOW)
             case _ if name in made.state.graph.by_name:
-                made.set_properties(
-                    {name: dict.fromkeys(rng.sample(["a", "b", TAINT], rng.randrange(3)), "")}, NOW
+                made.apply(
+                    [
+                        SetProperties(
+                            {name: dict.fromkeys(rng.sample(["a", "b", TAINT], rng.randrange(3)), "")}
+                        )
+                    ],
+                    NOW,
                 )
         table = made.state.table
         constraint = wanted[rng.randrange(3)]
@@ -61,5 +67,5 @@ def test_the_nodes_that_a_constraint_accepts_follow_all_changes_of_the_graph() -
 def test_the_taints_of_a_new_node_are_named() -> None:
     made, wants = engine(node("a", cpu=400)), jobspec(slot(1, cpu=800), constraints={"tolerates": []})
     assert ask(made, wants, 1).verdict is MatchVerdict.UNSATISFIABLE
-    made.add_nodes([node("b", cpu=800, labels=(TAINT,))], NOW)
+    made.apply([AddNodes([node("b", cpu=800, labels=(TAINT,))])], NOW)
     assert "without the taint gone=:NoSchedule" in ask(made, wants, 1).reason

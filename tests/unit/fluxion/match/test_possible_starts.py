@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 from support.fluxion_builders import NOW, ask, check_books, engine, jobspec, nodes, slot
 
+from fluxqueue.fluxion.changes import CancelJobs
 from fluxqueue.fluxion.engine.engine import Engine
 from fluxqueue.fluxion.match.matcher import Matcher
 from fluxqueue.fluxion.messages import CallContext, GraphNodeSpec, MatchResult, MatchVerdict, Pool
@@ -129,7 +130,7 @@ def answers_of(seed: int) -> list[MatchResult]:
         answers.append(ask(made, text, jobid, call, reserve=rng.random() < 0.7))
         if rng.random() < 0.2:
             gone = rng.choice(answers).jobid
-            made.cancel_many([gone], call)
+            made.apply([CancelJobs([gone])], call)
             call = CallContext(now=(call.now or 0) + rng.randint(0, 5))
             again = rng.choice(answers).jobid
             answers.append(ask(made, a_request(rng, hosts), again, call, reserve=True, improve=True))

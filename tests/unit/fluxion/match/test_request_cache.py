@@ -8,6 +8,7 @@ import weakref
 import pytest
 from support.fluxion_builders import NOW, ask, engine, jobspec, node, slot
 
+from fluxqueue.fluxion.changes import CancelJobs, SetProperties
 from fluxqueue.fluxion.engine.engine import Engine
 from fluxqueue.fluxion.match import request_cache
 from fluxqueue.fluxion.match.jobspec import Jobspec, read_jobspec
@@ -81,7 +82,7 @@ def ask_all(made: Engine) -> list[MatchVerdict]:
 
 def test_nothing_of_a_request_is_kept_once_its_work_is_gone(read: list[weakref.ref[Jobspec]]) -> None:
     made = engine(node("a", cpu=400))
-    made.set_properties({"a": {"zone": "z"}}, NOW)
+    made.apply([SetProperties({"a": {"zone": "z"}})], NOW)
     verdicts = ask_all(made)
     assert verdicts == [
         MatchVerdict.GRANTED,
@@ -89,7 +90,7 @@ def test_nothing_of_a_request_is_kept_once_its_work_is_gone(read: list[weakref.r
         MatchVerdict.UNSATISFIABLE,
         MatchVerdict.UNSATISFIABLE,
     ]
-    made.cancel_many([1, 2, 3, 4], CallContext(now=1_100))
+    made.apply([CancelJobs([1, 2, 3, 4])], CallContext(now=1_100))
     gc.collect()
     assert all(each() is not None for each in read), "work may ask again soon"
     made.list_jobs(CallContext(now=2_000))

@@ -40,21 +40,12 @@ from fluxqueue.fluxion.messages import (
     Shortage,
     Stat,
 )
-from fluxqueue.fluxion.rpc.apply import ApplyRpc, read_step, write_step
+from fluxqueue.fluxion.rpc.apply import ApplyRpc, read_change
 from fluxqueue.fluxion.rpc.compatible import CancelRpc, InitRpc, MatchRpc
 from fluxqueue.fluxion.rpc.failures import InternalError, InvalidCall
-from fluxqueue.fluxion.rpc.job_changes import (
-    CancelManyRpc,
-    ExtendRpc,
-    PartialCancelRpc,
-    ResizeRpc,
-    RestoreRpc,
-    SetAdvanceReservationsRpc,
-)
 from fluxqueue.fluxion.rpc.matching import MatchBatchRpc, ReserveAtRpc, SatisfyRpc
 from fluxqueue.fluxion.rpc.methods import METHODS
 from fluxqueue.fluxion.rpc.reports import InfoRpc, ListRpc, StatRpc
-from fluxqueue.fluxion.rpc.topology import AddNodesRpc, RemoveNodesRpc, SetPropertiesRpc, SetStatusRpc
 from fluxqueue.fluxion.rpc.values import read_call, read_node, write_call
 from fluxqueue.proto.v1 import fluxion_pb2 as pb
 
@@ -97,11 +88,9 @@ BATCH = st.builds(MatchBatch, tuples(RESULT), TEXT, SECONDS)
 ALLOCATION = st.builds(MatchedAllocation, INT, TEXT, st.booleans(), INT, SECONDS)
 INFO = st.builds(JobInfo, INT, st.sampled_from(JobMode), INT, INT, tuples(SHARE))
 RESTORED = st.builds(RestoredJob, INT, tuples(SHARE), INT, INT, st.booleans())
-APPLIED = st.builds(AppliedChanges, st.booleans(), TEXT, TEXT, INTS, tuples(SYSTEM_SHARE))
-APPLIED_TOGETHER = st.builds(
+APPLIED = st.builds(
     AppliedChanges, st.booleans(), TEXT, TEXT, INTS, tuples(SYSTEM_SHARE), st.integers(-(2**31), 2**31 - 1)
 )
-EXTENDED = st.builds(AppliedChanges, st.booleans(), TEXT, TEXT, INTS)
 USE = st.builds(NodeUse, TEXT, st.booleans(), st.booleans(), COUNTS, COUNTS, INTS)
 STAT = st.builds(Stat, TEXT, TEXT, INT, INT, INT, COUNTS, COUNTS, INT, INT, INT, INT, tuples(USE))
 CANCEL = st.builds(CancelJobs, INTS)
@@ -138,17 +127,7 @@ RPCS: dict[str, tuple[st.SearchStrategy[Any], st.SearchStrategy[Any]]] = {
     "Info": (st.builds(InfoRpc, INT, CALL), INFO),
     "List": (st.builds(ListRpc, CALL, FLAG), tuples(INFO)),
     "Stat": (st.builds(StatRpc, CALL, FLAG), STAT),
-    "CancelMany": (st.builds(CancelManyRpc, CANCEL, CALL), st.tuples(INTS, INTS)),
-    "PartialCancel": (st.builds(PartialCancelRpc, CANCEL_PART, CALL), APPLIED),
-    "Restore": (st.builds(RestoreRpc, RESTORE, CALL), APPLIED),
-    "Resize": (st.builds(ResizeRpc, RESIZE, CALL), APPLIED),
-    "Extend": (st.builds(ExtendRpc, EXTEND, CALL), EXTENDED),
-    "SetAdvanceReservations": (st.builds(SetAdvanceReservationsRpc, SET_ADVANCE, CALL), APPLIED),
-    "Apply": (st.builds(ApplyRpc, st.lists(CHANGE, max_size=4), CALL), APPLIED_TOGETHER),
-    "AddNodes": (st.builds(AddNodesRpc, ADD, CALL), APPLIED),
-    "RemoveNodes": (st.builds(RemoveNodesRpc, REMOVE, CALL), APPLIED),
-    "SetStatus": (st.builds(SetStatusRpc, SET_STATUS, CALL), APPLIED),
-    "SetProperties": (st.builds(SetPropertiesRpc, SET_PROPERTIES, CALL), APPLIED),
+    "Apply": (st.builds(ApplyRpc, st.lists(CHANGE, max_size=4), CALL), APPLIED),
 }
 """Calls and answers of every RPC."""
 
@@ -201,13 +180,6 @@ def test_a_vertex_size_of_0_is_1() -> None:
     )
 
 
-def test_a_call_carries_time_and_epoch_and_a_step_does_not() -> None:
-    request = ExtendRpc(ExtendJob(1, 9), CallContext(now=5, epoch=2)).write_request()
-    assert isinstance(request, pb.ExtendRequest)
-    assert request.call.now == 5
-    assert not write_step(ExtendJob(1, 9)).extend.HasField("call")
-
-
 def test_an_answer_with_an_unknown_verdict_is_an_internal_error() -> None:
     with pytest.raises(InternalError, match="verdict 0"):
         SatisfyRpc("{}", CallContext()).read_response(pb.MatchResult(jobid=3))
@@ -220,7 +192,7 @@ def test_an_info_with_an_unknown_mode_is_an_internal_error() -> None:
 
 def test_a_change_that_changes_nothing_is_refused() -> None:
     with pytest.raises(InvalidCall, match="names nothing to do"):
-        read_step(pb.Change())
+        read_change(pb.Change())
 
 
 def test_an_init_of_both_jgf_and_nodes_is_refused() -> None:

@@ -16,7 +16,7 @@ from fluxqueue.fluxion.errors import (
     UnknownPath,
     WrongInstance,
 )
-from fluxqueue.fluxion.messages import CallContext, GraphNodeSpec, JobMatchRequest, NodeShare, Pool
+from fluxqueue.fluxion.messages import CallContext, GraphNodeSpec, JobMatchRequest, Pool
 from fluxqueue.fluxion.rpc.apply import ApplyRpc
 from fluxqueue.fluxion.rpc.compatible import CancelRpc, InitRpc, MatchRpc
 from fluxqueue.fluxion.rpc.failures import (
@@ -28,7 +28,6 @@ from fluxqueue.fluxion.rpc.failures import (
     MatchFailed,
     Unsupported,
 )
-from fluxqueue.fluxion.rpc.job_changes import ExtendRpc, PartialCancelRpc
 from fluxqueue.fluxion.rpc.matching import MatchBatchRpc, ReserveAtRpc
 from fluxqueue.fluxion.rpc.reports import InfoRpc, StatRpc
 from fluxqueue.fluxion.rpc.requests import Rpc
@@ -59,8 +58,6 @@ def failed(call: Rpc[Any], code: grpc.StatusCode, details: str = "words", **meta
         (MatchBatchRpc([JobMatchRequest("{}", 1), JobMatchRequest("{}")], CALL), False),
         (ReserveAtRpc(5, "{}", 9, (), CALL), True),
         (ReserveAtRpc(0, "{}", 9, (), CALL), False),
-        (PartialCancelRpc(CancelPart(1, (NodeShare("n1", {"s": 1}),)), CALL), False),
-        (ExtendRpc(ExtendJob(1, 9), CALL), False),
         (ApplyRpc([CancelJobs((1,)), RestoreJobs(())], CALL), True),
         (ApplyRpc([CancelJobs((1,)), CancelPart(2)], CALL), False),
         (ApplyRpc([ExtendJob(1, 9)], CALL), False),

@@ -74,8 +74,8 @@ async def test_a_change_that_the_matcher_refuses_makes_the_next_call_fill_the_gr
 
     bench.nodes.apply(a_node("n9"))
     with monkeypatch.context() as patched:
-        patched.setattr(bench.fluxion, "add_nodes", refuse)
-        with pytest.raises(GraphLost, match="Fluxion did not add nodes: unknown node"):
+        patched.setattr(bench.fluxion, "apply", refuse)
+        with pytest.raises(GraphLost, match="Fluxion did not change nodes: unknown node"):
             await bench.graph.ensure()
     await bench.graph.ensure()
     assert bench.graph.rebuilds == 2

@@ -12,6 +12,7 @@ from support.queue_builders import a_workload
 
 from fluxqueue.api.fluxjobs import Reason
 from fluxqueue.api.fluxqueues import Policy, QueueLimits
+from fluxqueue.fluxion.changes import CancelJobs
 from fluxqueue.fluxion.messages import (
     CallContext,
     GraphNodeSpec,
@@ -68,7 +69,7 @@ class Machine:
             nodes = [share.node for share in answer.shares]
             if over := self.quotas.refusal(workload) or self.quotas.excess(workload, nodes):
                 self.quotas.set_aside(workload, over)
-                await self.fluxion.cancel_many([answer.jobid], call=CallContext(now=NOW))
+                await self.fluxion.apply([CancelJobs([answer.jobid])], call=CallContext(now=NOW))
             else:
                 self.quotas.add_usage(workload, nodes)
                 self.granted[workload.name] = set(nodes)

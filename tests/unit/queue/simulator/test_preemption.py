@@ -9,6 +9,7 @@ import pytest
 from support.queue_builders import EPOCH, a_workload
 
 from fluxqueue.api.fluxqueues import Policy, Preemption, PreemptionRules
+from fluxqueue.fluxion.changes import RestoreJobs
 from fluxqueue.fluxion.messages import CallContext, GraphNodeSpec, NodeShare, Pool, RestoredJob
 from fluxqueue.fluxion.rpc.inprocess import LocalFluxion
 from fluxqueue.queue.model.records import Workload, WorkloadId
@@ -50,7 +51,7 @@ async def victims(
         )
         for number, (each, _) in enumerate(running)
     ]
-    await fluxion.restore(jobs, call=CALL)
+    await fluxion.apply([RestoreJobs(jobs)], call=CALL)
     discipline = Discipline(Policy.EASY, preemption=Preemption.LOWER_PRIORITY, preemption_rules=rules)
     backlog = Backlog()
     backlog.update([first])

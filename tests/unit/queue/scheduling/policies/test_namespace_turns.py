@@ -13,6 +13,7 @@ import pytest
 from support.queue_builders import a_workload
 
 from fluxqueue.api.fluxqueues import Policy
+from fluxqueue.fluxion.changes import CancelJobs
 from fluxqueue.fluxion.messages import (
     CallContext,
     GraphNodeSpec,
@@ -116,7 +117,7 @@ class Bench:
             assert batch.results[0].verdict is MatchVerdict.GRANTED
 
     async def free(self, number: int) -> None:
-        await self.fluxion.cancel_many([9_000 + number], call=self.call)
+        await self.fluxion.apply([CancelJobs([9_000 + number])], call=self.call)
         self.cache.clear()
 
     async def round(self, *, capacity_changed: bool = False) -> bool:

@@ -14,6 +14,7 @@ from support.queue_builders import a_workload
 from fluxqueue.api.fluxjobs import Reason
 from fluxqueue.api.fluxqueues import Policy
 from fluxqueue.api.graphnames import resource_type
+from fluxqueue.fluxion.changes import CancelJobs
 from fluxqueue.fluxion.messages import CallContext, GraphNodeSpec, MatchResult, NodeShare, Pool
 from fluxqueue.fluxion.rpc.inprocess import LocalFluxion
 from fluxqueue.queue.model.jobspecs import PlacementRules, SizedPods, jobspec_of, shape_of
@@ -133,7 +134,7 @@ async def world(seed: int) -> tuple[list[Seen], int]:
             backlog.update(each for each in arriving if each.queue == queue)
         ended = bool(running) and rng.random() < 0.6
         if ended:
-            await fluxion.cancel_many([running.pop(rng.randrange(len(running)))], call=call)
+            await fluxion.apply([CancelJobs([running.pop(rng.randrange(len(running)))])], call=call)
             for cache in caches.values():
                 cache.clear()
         reserved = [each for each in waiting.values() if each.id in reservations]

@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 from support.queue_builders import a_workload
 
 from fluxqueue.api.fluxqueues import Policy
+from fluxqueue.fluxion.changes import CancelJobs
 from fluxqueue.fluxion.messages import CallContext, GraphNodeSpec, MatchResult, Pool
 from fluxqueue.fluxion.rpc.inprocess import LocalFluxion
 from fluxqueue.queue.model.jobspecs import SizedPods, jobspec_of
@@ -132,7 +133,7 @@ class Machine:
     async def end(self, name: str) -> None:
         """End work that runs."""
         self.ended.add(name)
-        await self._fluxion.cancel_many([self._jobids[name]], call=CallContext(now=NOW))
+        await self._fluxion.apply([CancelJobs([self._jobids[name]])], call=CallContext(now=NOW))
 
     def reserved(self) -> dict[str, int]:
         """Return the minutes until each reservation begins."""
