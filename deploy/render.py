@@ -27,10 +27,6 @@ VALUES: Mapping[str, Any] = {
     "postgres": {"enabled": False},
     "database": {"existingSecret": {"name": "fluxqueue-database"}},
 }
-VARIANTS: Mapping[str, Mapping[str, Any]] = {
-    "fluxqueue": {},
-    "fluxqueue-scheduler": {"scheduler": {"enabled": True}},
-}
 HEADER = "# Written by `make deploy` from charts/fluxqueue; README.md in this folder says how to apply it.\n"
 
 Json = dict[str, Any]
@@ -50,16 +46,21 @@ def main() -> int:
 
 def manifests(helm: Path) -> dict[str, str]:
     """Return the content of each manifest by its file name."""
-    files: dict[str, str] = {}
-    for variant, values in VARIANTS.items():
-        objects = [_without_helm(each) for each in _render(helm, {**VALUES, **values}) if not _is_test(each)]
-        definitions = [each for each in objects if each["kind"] == "CustomResourceDefinition"]
-        queues = [each for each in objects if each["kind"] == "FluxQueue"]
-        others = [each for each in objects if each not in definitions and each not in queues]
-        files["crds.yaml"] = _text(definitions)
-        files["default-queue.yaml"] = _text(queues)
-        files[f"{variant}.yaml"] = _text([_namespace(), *others])
-    return files
+    objects = _objects(helm, VALUES)
+    definitions = [each for each in objects if each["kind"] == "CustomResourceDefinition"]
+    queues = [each for each in objects if each["kind"] == "FluxQueue"]
+    others = [each for each in objects if each not in definitions and each not in queues]
+    with_scheduler = _objects(helm, {**VALUES, "scheduler": {"enabled": True}})
+    return {
+        "crds.yaml": _text(definitions),
+        "default-queue.yaml": _text(queues),
+        "fluxqueue.yaml": _text([_namespace(), *others]),
+        "fluxqueue-scheduler.yaml": _text(each for each in with_scheduler if each not in objects),
+    }
+
+
+def _objects(helm: Path, values: Mapping[str, Any]) -> list[Json]:
+    return [_without_helm(each) for each in _render(helm, values) if not _is_test(each)]
 
 
 def _render(helm: Path, values: Mapping[str, Any]) -> list[Json]:

@@ -12,6 +12,7 @@ import argparse
 import datetime
 import json
 import os
+import re
 import subprocess
 import sys
 import tempfile
@@ -94,7 +95,8 @@ def record(minor: str, found: Mapping[str, Counts]) -> None:
         of_minor.update(version=VERSIONS[minor], files={})
     today = datetime.datetime.now(datetime.UTC).date().isoformat()
     of_minor["files"].update((name, {**counts, "on": today}) for name, counts in found.items())
-    RECORD.write_text(json.dumps(records, indent=1, sort_keys=True) + "\n")
+    text = json.dumps(records, indent=1, sort_keys=True)
+    RECORD.write_text(re.sub(r"\{[^{}]+\}", lambda file: " ".join(file[0].split()), text) + "\n")
 
 
 if __name__ == "__main__":

@@ -61,12 +61,23 @@ def test_each_object_is_in_the_file_of_its_step() -> None:
     assert kinds["default-queue.yaml"] == {"FluxQueue"}
     assert not kinds["fluxqueue.yaml"] & (kinds["crds.yaml"] | kinds["default-queue.yaml"])
     assert next(each["kind"] for each in _objects("fluxqueue.yaml")) == "Namespace"
-    names = {
-        each["metadata"]["name"]
-        for each in _objects("fluxqueue-scheduler.yaml")
-        if each["kind"] == "Deployment"
+
+
+def test_the_scheduler_s_file_after_the_other_is_the_chart_with_the_scheduler(
+    chart: Chart, render: ModuleType
+) -> None:
+    applied = {
+        (each["kind"], each["metadata"]["name"]): each
+        for name in _FILES
+        if name != "fluxqueue-scheduler.yaml"
+        for each in _objects(name)
     }
-    assert names == {"fluxqueue-queue", "fluxqueue-webhook", "fluxqueue-scheduler"}
+    applied |= {
+        (each["kind"], each["metadata"]["name"]): each for each in _objects("fluxqueue-scheduler.yaml")
+    }
+    del applied["Namespace", "fluxqueue-system"]
+    wanted = render._objects(chart.helm, {**render.VALUES, "scheduler": {"enabled": True}})
+    assert applied == {(each["kind"], each["metadata"]["name"]): each for each in wanted}
 
 
 def test_the_overlay_names_the_images_of_the_manifest() -> None:
