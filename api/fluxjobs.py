@@ -56,11 +56,18 @@ class State(enum.StrEnum):
         """True if the state is final."""
         return self in ENDED
 
+    @property
+    def placed(self) -> bool:
+        """True if the work has its nodes, and is not on its way back."""
+        return self in PLACED
+
 
 ENDED: Final = frozenset({State.COMPLETED, State.FAILED, State.CANCELLED})
 """Final states, except that a cancelled Job can be resubmitted."""
 LIVE: Final = frozenset({State.ALLOCATED, State.RUNNING, State.DRAINING})
 """States of work that holds, or may hold, nodes."""
+PLACED: Final = LIVE - {State.DRAINING}
+"""States of work that has its nodes, and is not on its way back."""
 IDLE_SINCE: Final = "idle since"
 """How the message of running work begins that is not used."""
 ROOM_MADE: Final = "room was made for it: "

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 
 from fluxqueue.api import names
-from fluxqueue.api.fluxjobs import IDLE_SINCE, ROOM_MADE, FluxJob, Reason, State
+from fluxqueue.api.fluxjobs import ENDED, IDLE_SINCE, ROOM_MADE, FluxJob, Reason, State
 from fluxqueue.api.formatting import format_nodes, format_quantity
 from fluxqueue.api.pods import Pod, PodSpec
 from fluxqueue.api.reasons import REASONS
@@ -237,7 +237,7 @@ def _account(job: FluxJob, guaranteed: str) -> list[tuple[str, str]]:
 
 def _waiting(job: FluxJob, now: datetime) -> list[tuple[str, str]]:
     status = job.status
-    if state_of(job) in (State.COMPLETED, State.CANCELLED, State.FAILED):
+    if state_of(job) in ENDED:
         return []
     if job.spec.cancel:
         return [("Cancelled", "its cancellation is in progress")]

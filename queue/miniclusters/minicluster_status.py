@@ -142,12 +142,7 @@ def time_left_s(context: MiniClusterContext, now: datetime) -> float | None:
     None if nothing waits for them.
     """
     minicluster, workload, allocation = context.minicluster, context.workload, context.allocation
-    if (
-        workload is None
-        or allocation is None
-        or allocation.released_at is None
-        or workload.state not in (State.ALLOCATED, State.RUNNING)
-    ):
+    if workload is None or allocation is None or allocation.released_at is None or not workload.state.placed:
         return None
     if context.job is None or context.job.finished or _has_formed(minicluster, allocation):
         return None

@@ -113,7 +113,7 @@ class BindRefusals:
             await self._match_alone(pods, find_bind_refusal(pods), None)
             return
         workload = self._ledger.get(allocation.workload)
-        if workload is None or allocation.remnant or workload.state not in (State.ALLOCATED, State.RUNNING):
+        if workload is None or allocation.remnant or not workload.state.placed:
             return  # it is being evicted, or ends
         if (
             allocation.released_at is None

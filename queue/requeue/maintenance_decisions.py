@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from fluxqueue.api import names
-from fluxqueue.api.fluxjobs import Reason, State
+from fluxqueue.api.fluxjobs import Reason
 from fluxqueue.api.fluxreservations import AtStart
 from fluxqueue.api.nodes import Node
 from fluxqueue.queue.model.changes import Eviction
@@ -125,7 +125,7 @@ def evictions_for(
             else allocation.open_slots
         )
         node = next((slot.node for slot in slots if slot.node in evicted), None)
-        if node is None or allocation.remnant or workload.state not in (State.ALLOCATED, State.RUNNING):
+        if node is None or allocation.remnant or not workload.state.placed:
             continue
         if is_over_time_limit(workload):
             continue

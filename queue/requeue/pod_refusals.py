@@ -123,11 +123,7 @@ class PodRefusals:
         if event is None or _TRANSIENT in event.message:
             return
         workload = self._ledger.by_uid(event.involved_object.uid)
-        if (
-            workload is None
-            or workload.state not in (State.ALLOCATED, State.RUNNING)
-            or not _is_about(event, workload)
-        ):
+        if workload is None or not workload.state.placed or not _is_about(event, workload):
             return
         self._reported.pop(workload.uid, None)
         self._reported[workload.uid] = (

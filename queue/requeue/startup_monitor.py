@@ -21,7 +21,7 @@ from datetime import datetime
 
 import structlog
 
-from fluxqueue.api.fluxjobs import Reason, State
+from fluxqueue.api.fluxjobs import Reason
 from fluxqueue.api.nodes import Node
 from fluxqueue.api.pods import Pod
 from fluxqueue.api.templatepins import is_pinned
@@ -206,7 +206,7 @@ class StartupMonitor:
         outcome, now = _Outcome(), self._ledger.clock()
         budget = DeletionBudget(self._caches.jobs.get_by_uid, self._caches.pods_of_job)
         for workload, allocation in self._ledger.live():
-            if allocation.remnant or workload.state not in (State.ALLOCATED, State.RUNNING):
+            if allocation.remnant or not workload.state.placed:
                 continue
             if allocation.released_at is None:
                 if self._refusals.of(workload, allocation) is not None:

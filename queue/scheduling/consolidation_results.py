@@ -48,7 +48,7 @@ class ConsolidationResults:
             if (
                 room is None
                 or room.real_won_node_s is not None
-                or first.state not in (State.ALLOCATED, State.RUNNING)
+                or not first.state.placed
                 or allocation is None
             ):
                 continue

@@ -40,7 +40,6 @@ _SHOWN_S = 1.0
 _MOST_UNUSED = 1_000
 """Jobs that are gone and still known, before all is read again."""
 _MOST_TEMPLATES = 10_000
-_LIVE = (State.ALLOCATED, State.RUNNING)
 
 
 @dataclass(slots=True)
@@ -206,7 +205,7 @@ class NamespaceQuotas:
         granted: dict[str, Vector] = {}
         for workload, allocation in self._ledger.live():
             requests = self._requests.get(workload.namespace)
-            if requests is None or allocation.remnant or workload.state not in _LIVE:
+            if requests is None or allocation.remnant or not workload.state.placed:
                 continue
             job = self._caches.jobs.get_by_uid(workload.uid)
             missing = self._missing(workload, job) if job is not None else 0

@@ -13,7 +13,7 @@ from datetime import datetime
 
 import structlog
 
-from fluxqueue.api.fluxjobs import Reason, State
+from fluxqueue.api.fluxjobs import PLACED, Reason, State
 from fluxqueue.fluxion.messages import NodeShare
 from fluxqueue.queue.metrics import OBJECT_FAILURES
 from fluxqueue.queue.model.accounts import AccountTree
@@ -222,7 +222,7 @@ class Ledger(LedgerReleases, LedgerEvictions, LedgerRequeueStates):
 
     async def mark_draining(self, ids: Sequence[WorkloadId]) -> None:
         """Record that workloads wait for their last pods to go."""
-        if ids := [workload for workload in ids if self._state(workload) in (State.ALLOCATED, State.RUNNING)]:
+        if ids := [workload for workload in ids if self._state(workload) in PLACED]:
             await self._change(self._store.mark_draining, ids)
 
     async def finish(self, endings: Sequence[Ending]) -> None:

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from datetime import datetime
 
-from fluxqueue.api.fluxjobs import Reason, State
+from fluxqueue.api.fluxjobs import PLACED, Reason, State
 from fluxqueue.api.namespacelines import NamespaceLines
 from fluxqueue.queue.model.changes import Ending, SlotWrites
 from fluxqueue.queue.model.consolidations import room_message
@@ -66,11 +66,7 @@ class LedgerReleases(LedgerChanges):
             writes,
             released=released,
             started=[workload for workload in writes.started if self._state(workload) is State.ALLOCATED],
-            draining=[
-                workload
-                for workload in writes.draining
-                if self._state(workload) in (State.ALLOCATED, State.RUNNING)
-            ],
+            draining=[workload for workload in writes.draining if self._state(workload) in PLACED],
             endings=self._known(writes.endings),
         )
         if writes.any:

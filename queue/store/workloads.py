@@ -14,7 +14,7 @@ from operator import attrgetter
 
 from msgspec import UNSET
 
-from fluxqueue.api.fluxjobs import Reason, State
+from fluxqueue.api.fluxjobs import PLACED, Reason, State
 from fluxqueue.api.sharedparts import one_text
 from fluxqueue.queue.model.changes import Ending, Eviction, ReasonChange, Requeue, SlotWrites, Withdrawal
 from fluxqueue.queue.model.records import (
@@ -139,7 +139,7 @@ class Workloads(Writes):
                     "ids": list(latest),
                     "reasons": [change.reason for change in latest.values()],
                     "messages": [change.message for change in latest.values()],
-                    "states": [State.ALLOCATED, State.RUNNING] if live else [State.PENDING],
+                    "states": list(PLACED) if live else [State.PENDING],
                 },
             ),
         )
