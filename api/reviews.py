@@ -1,5 +1,5 @@
 """TokenReview and SubjectAccessReview: the questions by which a program asks the API server who a caller is
-and what he may do.
+and what they may do.
 
 Both are created and never stored: the response has the answer in its status. The structs are partial, like
 those of `fluxqueue.api.metadata`.

@@ -1,5 +1,5 @@
 """Turns at what is costly while it lasts: so many at a time in all, and fewer of one caller, so that whoever
-asks for many waits for himself and not the others for him.
+asks for many waits alone, and not the others with them.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ _ACCOUNT: Final = "system:serviceaccount:"
 
 def party_of(username: str) -> str:
     """Return who counts as one caller: a user, or all ServiceAccounts of a namespace, of which whoever may
-    edit there has as many as he likes.
+    edit there has any number.
     """
     return username.rpartition(":")[0] if username.startswith(_ACCOUNT) else username
 

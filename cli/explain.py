@@ -20,13 +20,13 @@ from fluxqueue.api.reasons import REASONS
 from fluxqueue.api.requests import InvalidRequest, pod_requests
 from fluxqueue.api.texts import time_text
 from fluxqueue.cli.jobs import object_name, state_of, times
-from fluxqueue.cli.moldable_words import (
+from fluxqueue.cli.moldable_text import (
     duration_with_started_pods,
-    gave_back_words,
-    moldable_words,
+    gave_back_text,
+    moldable_text,
     was_started_with_fewer,
 )
-from fluxqueue.cli.node_words import least_pods, node_words
+from fluxqueue.cli.node_text import least_pods, node_text
 from fluxqueue.cli.pod_placement import placement, pod_table
 from fluxqueue.cli.tables import age, in_zone, instant, paint, printable
 
@@ -105,7 +105,7 @@ def facts_about(
     """
     facts = [
         ("Asked for", _asked(seen)),
-        *node_words(seen.job),
+        *node_text(seen.job),
         *_pods_by_size(seen),
         *_account(seen.job, guaranteed),
         *([("Matcher", matcher)] if matcher else []),
@@ -224,7 +224,7 @@ def _priority(seen: Observed) -> str:
 
 def _pods_by_size(seen: Observed) -> list[tuple[str, str]]:
     """Return with how many pods moldable work starts, or was started, and what it gave back."""
-    words, given = moldable_words(seen.job, least_pods(seen.job), seen.pods), gave_back_words(seen.job)
+    words, given = moldable_text(seen.job, least_pods(seen.job), seen.pods), gave_back_text(seen.job)
     facts = [("Pods", words), ("Gave back", given)] if given else [("Pods", words)]
     return facts if words else []
 

@@ -16,8 +16,8 @@ from fluxqueue.api import hostlists
 from fluxqueue.api.fluxjobs import ENDED, FluxJob, Reason, State
 from fluxqueue.api.formatting import format_nodes
 from fluxqueue.cli.fitting import Narrowing
-from fluxqueue.cli.moldable_words import duration_with_started_pods
-from fluxqueue.cli.node_words import least_pods
+from fluxqueue.cli.moldable_text import duration_with_started_pods
+from fluxqueue.cli.node_text import least_pods
 from fluxqueue.cli.tables import age, in_zone, instant
 
 __all__ = [

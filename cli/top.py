@@ -1,4 +1,4 @@
-"""`kubectl fluxqueue top`: work, nodes and queues on a screen that stays open, with keys to steer the
+"""`kubectl fluxqueue top`: work, nodes and queues on a screen that stays open, with keys to edit the
 workload under the cursor.
 
 The screen shows what `fluxqueue.cli.live_queue` has read, and writes a table again only if its rows have

@@ -1,4 +1,4 @@
-"""The Python client: submit work to the queue, wait for it, steer it,
+"""The Python client: submit work to the queue, wait for it, edit it,
 and run functions on the cluster (docs/client.md).
 """
 

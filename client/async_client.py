@@ -1,4 +1,4 @@
-"""The asynchronous client: submits work, waits for it, and steers it, as the person of the kubeconfig.
+"""The asynchronous client: submits work, waits for it, and edits it, as the person of the kubeconfig.
 
 It creates the objects and edits the FluxJobs that people create and edit with kubectl, so it may do what its
 user may do. All waits of a namespace share one watch (`fluxqueue.client.object_watches`).

@@ -1,4 +1,4 @@
-"""Clients that send requests as somebody else: with his token, or by impersonation.
+"""Clients that send requests as somebody else: with their token, or by impersonation.
 
 A program that serves people must not do for them what they may not do. With the token of a person, the API
 server itself decides, and its audit log names the person. Such requests use connections of their own, without

@@ -68,7 +68,7 @@ class Endpoint:
     permission
         Verb and path, and the right to them.
     answer
-        Called for who has the right; his name is in ``state.caller`` of the request.
+        Called for who has the right; their name is in ``state.caller`` of the request.
     right
         The right, where it depends on the request. It raises `BadRequest` for one that names nothing.
     """

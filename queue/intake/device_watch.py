@@ -1,8 +1,8 @@
 """Enqueues the work that must be described again because a claim of devices, a template of claims or a class
 of devices changed.
 
-Thousands may share a claim or a template, and anybody may change one in his namespace, or end the pods that
-wait for it, one after the other. So the users of one are enqueued with a rest, as those of a volume's claim
+Thousands may share a claim or a template, and any user may change one in their namespace, or end the pods
+that wait for it, one after the other. So the users of one are enqueued with a rest, as those of a volume's claim
 are (``claim_watch``).
 """
 

@@ -95,7 +95,7 @@ class _GivenNodes:
 
 
 class ReservationBook:
-    """Reservations of people.
+    """The advance reservations.
 
     Parameters
     ----------

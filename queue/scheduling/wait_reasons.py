@@ -31,7 +31,7 @@ from fluxqueue.queue.scheduling.policies.passes import HeldReservation
 from fluxqueue.queue.scheduling.policies.refusals import EXPLAINED
 from fluxqueue.queue.scheduling.satisfiability import SatisfiabilityCache, in_namespace_turns
 from fluxqueue.queue.scheduling.unsatisfiable_reasons import NO_PRESENT_NODE, UnsatisfiableReasons
-from fluxqueue.queue.scheduling.wait_words import (
+from fluxqueue.queue.scheduling.wait_text import (
     RESERVED,
     at_limit,
     in_general,

@@ -99,14 +99,14 @@ class Batches(Generic[K]):
             return
         self._later.pop(key, None)
         self._keys.setdefault(key)
-        self.hurry()
+        self.flush()
 
     def add_later(self, key: K) -> None:
         """Add one of many keys, behind all that are added by `add`."""
         if key in self._paused or key in self._keys:
             return
         self._later.setdefault(key)
-        self.hurry()
+        self.flush()
 
     def add_within(self, key: K, delay_s: float) -> None:
         """Add a key that is handed out with the next one that is added by `add`, or after some seconds."""
@@ -115,9 +115,9 @@ class Batches(Generic[K]):
         self._later.pop(key, None)
         self._keys.setdefault(key)
         if self._due is None and not self._not_empty.is_set():
-            self._due = asyncio.get_running_loop().call_later(delay_s, self.hurry)
+            self._due = asyncio.get_running_loop().call_later(delay_s, self.flush)
 
-    def hurry(self) -> None:
+    def flush(self) -> None:
         """Hand out the keys that are not urgent with the next batch."""
         if self._due is not None:
             self._due.cancel()

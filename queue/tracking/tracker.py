@@ -163,7 +163,7 @@ class Tracker:
             self._enqueue([workload])
             self._replacements.note_change(workload)
             if workload.state is State.PENDING and workload.reason is not Reason.NONE:
-                self._keys.hurry()  # a cycle has left it waiting: what has ended may be what it waits for
+                self._keys.flush()  # a cycle has left it waiting: what has ended may be what it waits for
 
     def _enqueue(self, workloads: Iterable[Workload], *, urgent: bool = False) -> None:
         for workload in workloads:

@@ -19,7 +19,7 @@ from fluxqueue.queue.model.changes import Ending, ReasonChange
 from fluxqueue.queue.model.records import Workload
 from fluxqueue.queue.scheduling import wait_reasons
 from fluxqueue.queue.scheduling.limits import Quotas
-from fluxqueue.queue.scheduling.wait_words import at_limit
+from fluxqueue.queue.scheduling.wait_text import at_limit
 from fluxqueue.queue.store import Store
 from fluxqueue.queue.tasks.triggers import ControlTask
 

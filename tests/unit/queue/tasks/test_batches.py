@@ -143,9 +143,9 @@ async def test_a_key_that_is_not_urgent_goes_out_with_the_next_one_or_after_its_
         batches.add_within("d", 0.01)
         await worker.until(lambda: worker.done[-1] == "d")
         batches.add_within("e", 3600)
-        batches.hurry()
+        batches.flush()
         await worker.until(lambda: worker.done[-1] == "e")
-        batches.hurry()
+        batches.flush()
     assert worker.batches == [["a", "b", "c"], ["d"], ["e"]]
 
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-__all__ = ["topology_words"]
+__all__ = ["topology_text"]
 
 
-def topology_words(resources: Sequence[Mapping[str, Any]], rules: Sequence[Mapping[str, Any]]) -> str:
+def topology_text(resources: Sequence[Mapping[str, Any]], rules: Sequence[Mapping[str, Any]]) -> str:
     """Return the levels and the rules about nodes of a jobspec in words; empty if it has none.
 
     Parameters

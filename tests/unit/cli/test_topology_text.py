@@ -8,7 +8,7 @@ from decimal import Decimal
 import pytest
 
 from fluxqueue.api.topology import TopologyRequest
-from fluxqueue.cli.topology_words import topology_words
+from fluxqueue.cli.topology_text import topology_text
 from fluxqueue.queue.model.jobspecs import PlacementRules, SizedPods, jobspec_of
 
 
@@ -37,4 +37,4 @@ def test_levels_and_rules_about_nodes_are_said_in_words(
     spec = json.loads(
         jobspec_of("ns/n", [SizedPods({"cpu": Decimal(1)}, 8)], duration_s=60, placement=placement)
     )
-    assert topology_words(spec["resources"], spec["attributes"]["system"].get("domains", [])) == words
+    assert topology_text(spec["resources"], spec["attributes"]["system"].get("domains", [])) == words

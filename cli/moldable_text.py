@@ -10,10 +10,10 @@ from fluxqueue.api.hostlists import InvalidHostlist
 from fluxqueue.api.moldable import molded_duration
 from fluxqueue.api.pods import Pod
 
-__all__ = ["duration_with_started_pods", "gave_back_words", "moldable_words", "was_started_with_fewer"]
+__all__ = ["duration_with_started_pods", "gave_back_text", "moldable_text", "was_started_with_fewer"]
 
 
-def moldable_words(job: FluxJob, least: int, pods: Sequence[Pod]) -> str:
+def moldable_text(job: FluxJob, least: int, pods: Sequence[Pod]) -> str:
     """Return what explains the number of pods of a workload; empty if it starts with all or not at all.
 
     Parameters
@@ -35,7 +35,7 @@ def moldable_words(job: FluxJob, least: int, pods: Sequence[Pod]) -> str:
     if job.status.state in ENDED:
         return f"{started} of {job.spec.pods} since its start"
     now = sum(1 for pod in pods if pod.active and pod.spec.node_name)
-    kept = "kept " if gave_back_words(job) else ""
+    kept = "kept " if gave_back_text(job) else ""
     words = f"{started} of {job.spec.pods} {kept}since its start, {now} now"
     return (
         words
@@ -44,7 +44,7 @@ def moldable_words(job: FluxJob, least: int, pods: Sequence[Pod]) -> str:
     )
 
 
-def gave_back_words(job: FluxJob) -> str:
+def gave_back_text(job: FluxJob) -> str:
     """Return what running work gave back, as its status says it; empty if nothing."""
     said = job.status.message if job.status.state == State.RUNNING and not job.status.reason else ""
     return "" if said.startswith((IDLE_SINCE, ROOM_MADE)) else said

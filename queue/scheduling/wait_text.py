@@ -22,7 +22,7 @@ RESERVED = "reserved for it from"
 
 
 def names_reservation(message: str, reservation: AdvanceReservation) -> bool:
-    """True if a message names a reservation of people, with one of its times if it names any."""
+    """True if a message names an advance reservation, with one of its times if it names any."""
     words = _WORDS.findall(message)
     times = {word for word in words if word.endswith("Z")}
     edges = {

@@ -12,9 +12,9 @@ from fluxqueue.api.fluxjobs import FluxJob
 from fluxqueue.api.formatting import format_constraint, format_graph_amount
 from fluxqueue.api.graphnames import is_device
 from fluxqueue.api.metadata import PartialObject
-from fluxqueue.cli.topology_words import topology_words
+from fluxqueue.cli.topology_text import topology_text
 
-__all__ = ["device_words", "least_pods", "node_words"]
+__all__ = ["device_text", "least_pods", "node_text"]
 
 
 class _System(PartialObject, frozen=True):
@@ -38,7 +38,7 @@ class _Jobspec(PartialObject, frozen=True):
     resources: list[dict[str, Any]] | None = None
 
 
-def node_words(job: FluxJob) -> list[tuple[str, str]]:
+def node_text(job: FluxJob) -> list[tuple[str, str]]:
     """Return the constraint on nodes, what is asked of the topology, and the devices that are claimed,
     each with its name.
     """
@@ -46,8 +46,8 @@ def node_words(job: FluxJob) -> list[tuple[str, str]]:
     system, resources = jobspec.attributes.system, jobspec.resources or []
     facts = [
         ("Only nodes", format_constraint(system.constraints)),
-        ("Topology", topology_words(resources, system.domains or [])),
-        ("Devices", device_words(resources)),
+        ("Topology", topology_text(resources, system.domains or [])),
+        ("Devices", device_text(resources)),
     ]
     return [(name, words) for name, words in facts if words]
 
@@ -64,7 +64,7 @@ def _jobspec(job: FluxJob) -> _Jobspec:
         return _Jobspec()
 
 
-def device_words(resources: Sequence[Mapping[str, Any]]) -> str:
+def device_text(resources: Sequence[Mapping[str, Any]]) -> str:
     """Return the devices that all pods of a jobspec claim together; empty if they claim none."""
     counts: Counter[str] = Counter()
     for kind, amount in _amounts(resources, 1):

@@ -5,7 +5,7 @@ from support.queue_builders import a_pod
 
 from fluxqueue.api.fluxjobs import FluxJob
 from fluxqueue.api.pods import Pod
-from fluxqueue.cli.moldable_words import duration_with_started_pods, moldable_words, was_started_with_fewer
+from fluxqueue.cli.moldable_text import duration_with_started_pods, moldable_text, was_started_with_fewer
 
 
 def job(state: str, nodes: str = "", pods: int = 8) -> FluxJob:
@@ -36,12 +36,12 @@ def pods(number: int) -> list[Pod]:
     ],
 )
 def test_the_number_of_pods_is_explained(seen: FluxJob, words: str) -> None:
-    assert moldable_words(seen, 2, pods(5)) == words
+    assert moldable_text(seen, 2, pods(5)) == words
 
 
 def test_work_that_starts_with_all_its_pods_needs_no_words() -> None:
-    assert moldable_words(job("Running", "n[1-8]"), 0, ()) == ""
-    assert moldable_words(job("Running", "n1", pods=1), 1, ()) == ""
+    assert moldable_text(job("Running", "n[1-8]"), 0, ()) == ""
+    assert moldable_text(job("Running", "n1", pods=1), 1, ()) == ""
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,7 @@ from decimal import Decimal
 import pytest
 
 from fluxqueue.api.fluxjobs import FluxJob, FluxJobSpec
-from fluxqueue.cli.node_words import node_words
+from fluxqueue.cli.node_text import node_text
 from fluxqueue.queue.model.jobspecs import PlacementRules, SizedPods, jobspec_of
 
 CPU = {"cpu": Decimal(1)}
@@ -29,9 +29,9 @@ def test_the_jobspec_is_read_as_people_would(
     requests: dict[str, Decimal], placement: PlacementRules, words: list[tuple[str, str]]
 ) -> None:
     jobspec = jobspec_of("ns/n", [SizedPods(requests, 3)], duration_s=60, placement=placement)
-    assert node_words(FluxJob(spec=FluxJobSpec(jobspec=jobspec))) == words
+    assert node_text(FluxJob(spec=FluxJobSpec(jobspec=jobspec))) == words
 
 
 def test_a_jobspec_that_cannot_be_read_says_nothing() -> None:
-    assert node_words(FluxJob(spec=FluxJobSpec(jobspec="{"))) == []
-    assert node_words(FluxJob()) == []
+    assert node_text(FluxJob(spec=FluxJobSpec(jobspec="{"))) == []
+    assert node_text(FluxJob()) == []
