@@ -2,8 +2,8 @@
 of devices changed.
 
 Thousands may share a claim or a template, and any user may change one in their namespace, or end the pods
-that wait for it, one after the other. So the users of one are enqueued with a rest, as those of a volume's claim
-are (``claim_watch``).
+that wait for it, one after the other. So the users of one are enqueued with a rest, as those of a volume's
+claim are (``claim_watch``).
 """
 
 from __future__ import annotations
