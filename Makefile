@@ -119,7 +119,7 @@ test-walk: setup-test controlplane
 test-preemption: setup-test
 	PREEMPTION_WORLDS=$${PREEMPTION_WORLDS:-3000} GUARANTEE_WORLDS=$${GUARANTEE_WORLDS:-200} BUDGET_HISTORIES=$${BUDGET_HISTORIES:-10000} \
 		$(PYTEST) --timeout 3600 tests/unit/queue/scheduling/test_mixed_worlds.py \
-		tests/unit/queue/scheduling/test_guarantee_worlds.py tests/unit/queue/scheduling/test_budget_keeper.py
+		tests/unit/queue/scheduling/test_guarantee_worlds.py tests/unit/queue/scheduling/limits/test_budget_keeper.py
 
 # A thousand random worlds in which the real scheduler judges what the queue says and does. WORLDS, WORLDS_SEED, WORLDS_ABOUT (jobsets,
 # resizes, preemption, devices, others) and WORLDS_SCHEDULER (stock, fluxion) choose them; with WORLDS_RECORD, a file, a run goes on where it

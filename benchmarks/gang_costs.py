@@ -43,7 +43,7 @@ from fluxqueue.queue.leadership.subscriptions import subscribe
 from fluxqueue.queue.leadership.writers import make_writers
 from fluxqueue.queue.model.pods import pinned_node
 from fluxqueue.queue.recovery.sweep import Sweeper
-from fluxqueue.queue.scheduling.leftover_requests import LeftoverRequests
+from fluxqueue.queue.scheduling.provisioning.leftover_requests import LeftoverRequests
 from fluxqueue.queue.store.clock import LeaderClock
 from fluxqueue.queue.store.ledger import Ledger
 from fluxqueue.queue.tasks.triggers import ControlTask, Trigger

@@ -31,7 +31,7 @@ from fluxqueue.local.ports import free_port
 from fluxqueue.local.postgres import LocalPostgres
 from fluxqueue.queue.model.jobspecs import SLOT
 from fluxqueue.queue.model.records import Grant, NewWorkload, ReleaseMode
-from fluxqueue.queue.scheduling.graph import GraphKeeper
+from fluxqueue.queue.scheduling.graph.graph_keeper import GraphKeeper
 from fluxqueue.queue.store import Database, Store, migrate
 from fluxqueue.queue.store.ledger import Ledger
 

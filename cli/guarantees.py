@@ -18,7 +18,7 @@ def guarantees_of(client: ApiClient, jobs: Iterable[FluxJob]) -> Callable[[FluxJ
     accounts may not be read.
 
     The guarantee of work is that of the nearest account on its way up that has one, as in
-    `fluxqueue.queue.scheduling.guarantees`.
+    `fluxqueue.queue.scheduling.limits.guarantees`.
     """
     accounts: list[FluxAccount] = []
     if any(job.status.account for job in jobs):

@@ -16,7 +16,7 @@ from fluxqueue.api.topology import TopologyLevel, levels_problem
 from fluxqueue.fluxion.graph.nodes import NodeRules
 from fluxqueue.queue.model.idleness import IdleRules
 from fluxqueue.queue.model.prices import PricesConfig, prices_problem, units_of
-from fluxqueue.queue.scheduling.node_shapes import NodeShape, possible_nodes
+from fluxqueue.queue.scheduling.graph.node_shapes import NodeShape, possible_nodes
 
 __all__ = [
     "AccountingConfig",

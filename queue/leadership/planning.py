@@ -25,17 +25,17 @@ from fluxqueue.queue.model.prices import rates_of
 from fluxqueue.queue.release.job_resizer import JobResizer
 from fluxqueue.queue.requeue.maintenances import Maintenances
 from fluxqueue.queue.requeue.requeuer import Requeuer
-from fluxqueue.queue.scheduling.graph import GraphKeeper
-from fluxqueue.queue.scheduling.guarantees import Guarantees, held_nodes
-from fluxqueue.queue.scheduling.kept_nodes import KeptNodes
-from fluxqueue.queue.scheduling.leftover_requests import LeftoverRequests
-from fluxqueue.queue.scheduling.namespace_quotas import NamespaceQuotas
-from fluxqueue.queue.scheduling.node_shapes import NodeShapes, possible_nodes
-from fluxqueue.queue.scheduling.pod_rule_tracker import PodRuleTracker
+from fluxqueue.queue.scheduling.graph.graph_keeper import GraphKeeper
+from fluxqueue.queue.scheduling.graph.node_shapes import NodeShapes, possible_nodes
+from fluxqueue.queue.scheduling.graph.pod_rule_tracker import PodRuleTracker
+from fluxqueue.queue.scheduling.limits.guarantees import Guarantees, held_nodes
+from fluxqueue.queue.scheduling.limits.namespace_quotas import NamespaceQuotas
 from fluxqueue.queue.scheduling.policies.disciplines import Discipline, disciplines_of, without_plan
 from fluxqueue.queue.scheduling.priority_keeper import PriorityKeeper
-from fluxqueue.queue.scheduling.provisioning import Provisioner
-from fluxqueue.queue.scheduling.reservation_book import ReservationBook
+from fluxqueue.queue.scheduling.provisioning.kept_nodes import KeptNodes
+from fluxqueue.queue.scheduling.provisioning.leftover_requests import LeftoverRequests
+from fluxqueue.queue.scheduling.provisioning.provisioner import Provisioner
+from fluxqueue.queue.scheduling.reservations.reservation_book import ReservationBook
 from fluxqueue.queue.scheduling.scheduler import Scheduler
 from fluxqueue.queue.scheduling.surroundings import Surroundings
 from fluxqueue.queue.status.fluxaccount_writer import GuaranteesShown

@@ -32,7 +32,7 @@ from fluxqueue.queue.model.records import Workload
 from fluxqueue.queue.recovery.comparison import differences, lasting
 from fluxqueue.queue.recovery.findings import Difference, Finding
 from fluxqueue.queue.recovery.snapshot import SchedulerState, SystemSnapshot
-from fluxqueue.queue.scheduling.graph import GraphKeeper, GraphLost
+from fluxqueue.queue.scheduling.graph.graph_keeper import GraphKeeper, GraphLost
 from fluxqueue.queue.store.ledger import Ledger
 
 __all__ = ["Doctor"]

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping
 from fluxqueue.fluxion.messages import JobMode, NodeShare
 from fluxqueue.queue.recovery.findings import Difference, Finding
 from fluxqueue.queue.recovery.snapshot import SystemSnapshot
-from fluxqueue.queue.scheduling.graph_jobs import stored_jobid
+from fluxqueue.queue.scheduling.graph.graph_jobs import stored_jobid
 
 __all__ = ["compare_graph"]
 

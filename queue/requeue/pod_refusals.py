@@ -5,10 +5,10 @@ quota, a missing ServiceAccount, an admission plugin). The startup monitor is wo
 waits because its pods were refused is matched again when a ResourceQuota of its namespace leaves more room,
 or when the ServiceAccount that it lacked is created. Its own pause ends that wait too.
 
-What a quota refuses is mostly known before a release (`fluxqueue.queue.scheduling.quota_room`). What is left
-has needs that are not known, so one change of a quota lets one workload try, the one that was refused least
-often, and the oldest of these. The next one follows when it runs. One that was refused before pauses for some
-seconds first: its own pods that end leave room too.
+What a quota refuses is mostly known before a release (`fluxqueue.queue.scheduling.limits.quota_room`). What
+is left has needs that are not known, so one change of a quota lets one workload try, the one that was refused
+least often, and the oldest of these. The next one follows when it runs. One that was refused before pauses
+for some seconds first: its own pods that end leave room too.
 
 Events from before this process began to lead are ignored. The time for a start ends such a wait.
 

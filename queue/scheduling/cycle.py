@@ -8,8 +8,8 @@ from dataclasses import dataclass, field
 from fluxqueue.queue.model.changes import ReasonChange
 from fluxqueue.queue.model.consolidations import UnderWay
 from fluxqueue.queue.model.records import WorkloadId
-from fluxqueue.queue.scheduling.guarantees import NO_GUARANTEES, Guarantees
-from fluxqueue.queue.scheduling.limits import Quotas
+from fluxqueue.queue.scheduling.limits.guarantees import NO_GUARANTEES, Guarantees
+from fluxqueue.queue.scheduling.limits.quotas import Quotas
 from fluxqueue.queue.scheduling.policies.disciplines import Discipline
 from fluxqueue.queue.scheduling.policies.passes import CycleContext, PassResult
 

@@ -17,8 +17,8 @@ from fluxqueue.queue.model.indexes import hosts_by_index
 from fluxqueue.queue.model.jobspecs import ranks_of
 from fluxqueue.queue.model.records import FluxionJobId, Grant, Workload
 from fluxqueue.queue.scheduling.cycle import Cycle
-from fluxqueue.queue.scheduling.graph import GraphKeeper
-from fluxqueue.queue.scheduling.job_ids import JobIds
+from fluxqueue.queue.scheduling.graph.graph_keeper import GraphKeeper
+from fluxqueue.queue.scheduling.graph.job_ids import JobIds
 from fluxqueue.queue.store.ledger import Ledger
 
 __all__ = ["GrantWriter", "Promised"]

@@ -29,8 +29,8 @@ from fluxqueue.queue.model.moldable import duration_of_growth_s, is_moldable, st
 from fluxqueue.queue.model.records import FluxionJobId, Workload, WorkloadId
 from fluxqueue.queue.model.time_limits import is_over_time_limit
 from fluxqueue.queue.scheduling.cycle import Cycle
-from fluxqueue.queue.scheduling.graph import GraphKeeper
-from fluxqueue.queue.scheduling.limits import Quotas
+from fluxqueue.queue.scheduling.graph.graph_keeper import GraphKeeper
+from fluxqueue.queue.scheduling.limits.quotas import Quotas
 from fluxqueue.queue.scheduling.policies.backlog import Backlog, key_of
 from fluxqueue.queue.scheduling.wakeups import Wakeup
 from fluxqueue.queue.store.ledger import Ledger

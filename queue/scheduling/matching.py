@@ -11,18 +11,18 @@ from functools import partial
 from fluxqueue.fluxion.messages import MatchResult
 from fluxqueue.queue.metrics import GRANTS
 from fluxqueue.queue.model.records import Grant, Workload, WorkloadId
-from fluxqueue.queue.scheduling.avoided_nodes import AvoidedNodes
 from fluxqueue.queue.scheduling.backlogs import Backlogs
 from fluxqueue.queue.scheduling.cycle import Cycle
 from fluxqueue.queue.scheduling.grants import GrantWriter, Promised
-from fluxqueue.queue.scheduling.graph import GraphKeeper
-from fluxqueue.queue.scheduling.job_ids import JobIds
-from fluxqueue.queue.scheduling.match_rules import MatchRules
+from fluxqueue.queue.scheduling.graph.graph_keeper import GraphKeeper
+from fluxqueue.queue.scheduling.graph.job_ids import JobIds
+from fluxqueue.queue.scheduling.graph.match_rules import MatchRules
 from fluxqueue.queue.scheduling.policies.backlog import Backlog
 from fluxqueue.queue.scheduling.policies.namespace_turns import NamespaceTurns
 from fluxqueue.queue.scheduling.policies.passes import CycleContext, PendingQueue, RefusalCache
 from fluxqueue.queue.scheduling.policies.rounds import Round
-from fluxqueue.queue.scheduling.reservations import ReservationKeeper
+from fluxqueue.queue.scheduling.reasons.avoided_nodes import AvoidedNodes
+from fluxqueue.queue.scheduling.reservations.reservation_keeper import ReservationKeeper
 from fluxqueue.queue.scheduling.round_driver import RoundDriver
 from fluxqueue.queue.store.ledger import Ledger
 

@@ -21,32 +21,32 @@ from fluxqueue.api.fluxqueues import AtLimit
 from fluxqueue.queue.model.accounts import AccountTree
 from fluxqueue.queue.model.consolidations import UnderWay, under_way
 from fluxqueue.queue.model.records import GUARANTEED_FIRST, Grant
-from fluxqueue.queue.scheduling.avoided_nodes import AvoidedNodes
 from fluxqueue.queue.scheduling.backlogs import Backlogs
-from fluxqueue.queue.scheduling.budget_keeper import BudgetKeeper
 from fluxqueue.queue.scheduling.cycle import Cycle
-from fluxqueue.queue.scheduling.deadlines import Deadlines
-from fluxqueue.queue.scheduling.estimates import StartEstimator
 from fluxqueue.queue.scheduling.flavor_waits import FlavorWaits
-from fluxqueue.queue.scheduling.graph import GraphKeeper
+from fluxqueue.queue.scheduling.graph.graph_keeper import GraphKeeper
+from fluxqueue.queue.scheduling.graph.job_ids import JobIds
+from fluxqueue.queue.scheduling.graph.node_shapes import NodeShapes
 from fluxqueue.queue.scheduling.growth import Growth
-from fluxqueue.queue.scheduling.guarantees import Guarantees, held_nodes, largest_of
-from fluxqueue.queue.scheduling.job_ids import JobIds
-from fluxqueue.queue.scheduling.limits import Quotas
+from fluxqueue.queue.scheduling.limits.budget_keeper import BudgetKeeper
+from fluxqueue.queue.scheduling.limits.guarantees import Guarantees, held_nodes, largest_of
+from fluxqueue.queue.scheduling.limits.quotas import Quotas
+from fluxqueue.queue.scheduling.limits.submitted_limits import SubmittedLimits
+from fluxqueue.queue.scheduling.limits.wide_answers import WideAnswers
 from fluxqueue.queue.scheduling.matching import Matching
-from fluxqueue.queue.scheduling.node_shapes import NodeShapes
-from fluxqueue.queue.scheduling.planned_ends import PlannedEnds
 from fluxqueue.queue.scheduling.policies.disciplines import Discipline
 from fluxqueue.queue.scheduling.predicted_durations import PredictedDurations
-from fluxqueue.queue.scheduling.preemption import Evict, Preemptor
-from fluxqueue.queue.scheduling.reservations import ReservationKeeper
-from fluxqueue.queue.scheduling.satisfiability import SatisfiabilityCache
-from fluxqueue.queue.scheduling.submitted_limits import SubmittedLimits
+from fluxqueue.queue.scheduling.preemption.preemptor import Evict, Preemptor
+from fluxqueue.queue.scheduling.preemption.why_not import WhyNot
+from fluxqueue.queue.scheduling.reasons.avoided_nodes import AvoidedNodes
+from fluxqueue.queue.scheduling.reasons.deadlines import Deadlines
+from fluxqueue.queue.scheduling.reasons.satisfiability import SatisfiabilityCache
+from fluxqueue.queue.scheduling.reasons.wait_reasons import WaitReasons
+from fluxqueue.queue.scheduling.reservations.estimates import StartEstimator
+from fluxqueue.queue.scheduling.reservations.planned_ends import PlannedEnds
+from fluxqueue.queue.scheduling.reservations.reservation_keeper import ReservationKeeper
 from fluxqueue.queue.scheduling.surroundings import Surroundings
-from fluxqueue.queue.scheduling.wait_reasons import WaitReasons
 from fluxqueue.queue.scheduling.wakeups import Wakeup
-from fluxqueue.queue.scheduling.why_not import WhyNot
-from fluxqueue.queue.scheduling.wide_answers import WideAnswers
 from fluxqueue.queue.store.freed import Freed
 from fluxqueue.queue.store.ledger import Ledger
 from fluxqueue.queue.tasks.triggers import Trigger

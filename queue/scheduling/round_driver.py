@@ -23,8 +23,8 @@ from fluxqueue.fluxion.rpc.interface import Fluxion
 from fluxqueue.queue.model.flavors import waits_since_s
 from fluxqueue.queue.model.moldable import min_pods_in
 from fluxqueue.queue.model.records import GUARANTEED_FIRST, UNUSED_LAST, FluxionJobId, Workload, WorkloadId
-from fluxqueue.queue.scheduling.match_rules import MatchRules, NoMatchRules
-from fluxqueue.queue.scheduling.matcher_calls import in_one_call, match_together
+from fluxqueue.queue.scheduling.graph.match_rules import MatchRules, NoMatchRules
+from fluxqueue.queue.scheduling.graph.matcher_calls import in_one_call, match_together
 from fluxqueue.queue.scheduling.policies.namespace_turns import NamespaceTurns
 from fluxqueue.queue.scheduling.policies.passes import (
     CancelStep,

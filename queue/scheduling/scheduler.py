@@ -23,11 +23,11 @@ from fluxqueue.fluxion.errors import FluxionError
 from fluxqueue.kube.object_cache import Change
 from fluxqueue.queue.metrics import CYCLE_SECONDS, CYCLES, FLUXION_UP
 from fluxqueue.queue.model.records import WorkloadId
-from fluxqueue.queue.scheduling.graph import GraphKeeper, GraphLost
-from fluxqueue.queue.scheduling.node_shapes import NodeShapes
+from fluxqueue.queue.scheduling.graph.graph_keeper import GraphKeeper, GraphLost
+from fluxqueue.queue.scheduling.graph.node_shapes import NodeShapes
 from fluxqueue.queue.scheduling.phases import CyclePhases
 from fluxqueue.queue.scheduling.policies.disciplines import Discipline, disciplines_of
-from fluxqueue.queue.scheduling.preemption import Evict
+from fluxqueue.queue.scheduling.preemption.preemptor import Evict
 from fluxqueue.queue.scheduling.surroundings import Surroundings
 from fluxqueue.queue.scheduling.wakeups import SOON_S, Wakeup
 from fluxqueue.queue.store.ledger import Ledger

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from fluxqueue.queue.scheduling.estimates import nothing_published
 from fluxqueue.queue.scheduling.grants import Promised
+from fluxqueue.queue.scheduling.graph.match_rules import MatchRules, NoMatchRules
 from fluxqueue.queue.scheduling.growth import JobSizes, NoJobSizes
-from fluxqueue.queue.scheduling.limits import Accounts, Room, no_accounts, no_room_limited
-from fluxqueue.queue.scheduling.match_rules import MatchRules, NoMatchRules
-from fluxqueue.queue.scheduling.possible_victims import OnlyJobs, ShownVictims
-from fluxqueue.queue.scheduling.reservation_book import ReservationBook
+from fluxqueue.queue.scheduling.limits.quotas import Accounts, Room, no_accounts, no_room_limited
+from fluxqueue.queue.scheduling.preemption.possible_victims import OnlyJobs, ShownVictims
+from fluxqueue.queue.scheduling.reservations.estimates import nothing_published
+from fluxqueue.queue.scheduling.reservations.reservation_book import ReservationBook
 
 __all__ = ["Surroundings"]
 

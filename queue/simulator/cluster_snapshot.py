@@ -48,7 +48,7 @@ from fluxqueue.queue.model.topology_levels import levels_asked_for
 from fluxqueue.queue.scheduling.added_priorities import AddedPriorities
 from fluxqueue.queue.scheduling.policies.disciplines import DEFAULT_DEPTH, Discipline
 from fluxqueue.queue.scheduling.policies.overruns import extended_end
-from fluxqueue.queue.scheduling.reservation_book import times_of
+from fluxqueue.queue.scheduling.reservations.reservation_book import times_of
 from fluxqueue.queue.simulator.simulated_budgets import shown_budgets
 
 __all__ = ["ClusterSnapshot", "RunningWorkload", "SiteObjects", "snapshot_of"]

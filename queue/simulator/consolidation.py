@@ -14,12 +14,17 @@ from datetime import datetime, timedelta
 from fluxqueue.fluxion.messages import CallContext, JobMatchRequest, MatchVerdict
 from fluxqueue.fluxion.rpc.inprocess import LocalFluxion
 from fluxqueue.queue.model.records import FluxionJobId, Workload, WorkloadId
-from fluxqueue.queue.scheduling.consolidation import MOST_MOVED, MOST_REMOVALS, consolidating, units_by_node
-from fluxqueue.queue.scheduling.graph_jobs import DRAIN_S
+from fluxqueue.queue.scheduling.graph.graph_jobs import DRAIN_S
 from fluxqueue.queue.scheduling.policies.backlog import Backlog, key_of
 from fluxqueue.queue.scheduling.policies.disciplines import Discipline
 from fluxqueue.queue.scheduling.policies.passes import HeldReservation
 from fluxqueue.queue.scheduling.policies.victims import PreemptionCandidate, Victims, carry_out, choose_moves
+from fluxqueue.queue.scheduling.preemption.consolidation import (
+    MOST_MOVED,
+    MOST_REMOVALS,
+    consolidating,
+    units_by_node,
+)
 from fluxqueue.queue.simulator.simulated_work import Ran, node_name
 
 __all__ = ["Moves", "SimulatedConsolidation"]

@@ -23,8 +23,9 @@ from fluxqueue.fluxion.messages import CallContext, MatchResult, NodeShare, Rest
 from fluxqueue.fluxion.rpc.inprocess import LocalFluxion
 from fluxqueue.queue.model.flavors import closed_flavors
 from fluxqueue.queue.model.records import GUARANTEED_FIRST, Allocation, FluxionJobId, Workload, WorkloadId
-from fluxqueue.queue.scheduling.guarantees import Guarantees, largest_of
-from fluxqueue.queue.scheduling.limits import Quotas
+from fluxqueue.queue.scheduling.limits.guarantees import Guarantees, largest_of
+from fluxqueue.queue.scheduling.limits.quotas import Quotas
+from fluxqueue.queue.scheduling.limits.submitted_limits import beyond_submitted
 from fluxqueue.queue.scheduling.policies.backlog import Backlog
 from fluxqueue.queue.scheduling.policies.passes import (
     CycleContext,
@@ -34,7 +35,6 @@ from fluxqueue.queue.scheduling.policies.passes import (
 )
 from fluxqueue.queue.scheduling.policies.rounds import Round
 from fluxqueue.queue.scheduling.round_driver import RoundDriver
-from fluxqueue.queue.scheduling.submitted_limits import beyond_submitted
 from fluxqueue.queue.simulator.cluster_snapshot import ClusterSnapshot
 from fluxqueue.queue.simulator.simulated_budgets import SimulatedBudgets
 

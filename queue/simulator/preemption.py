@@ -16,7 +16,7 @@ from fluxqueue.fluxion.changes import CancelPart
 from fluxqueue.fluxion.messages import CallContext, JobMatchRequest, MatchVerdict
 from fluxqueue.fluxion.rpc.inprocess import LocalFluxion
 from fluxqueue.queue.model.records import FluxionJobId, Workload, WorkloadId
-from fluxqueue.queue.scheduling.guarantees import NO_GUARANTEES, Guarantees
+from fluxqueue.queue.scheduling.limits.guarantees import NO_GUARANTEES, Guarantees
 from fluxqueue.queue.scheduling.policies.backlog import Backlog, key_of
 from fluxqueue.queue.scheduling.policies.disciplines import Discipline
 from fluxqueue.queue.scheduling.policies.passes import HeldReservation

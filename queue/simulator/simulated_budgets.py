@@ -17,7 +17,7 @@ from fluxqueue.queue.model.accounts import AccountTree
 from fluxqueue.queue.model.budgets import NODE, BudgetPeriod, amount_seconds
 from fluxqueue.queue.model.records import Allocation, Workload, WorkloadId
 from fluxqueue.queue.model.spending import Spending, amounts_of_shares
-from fluxqueue.queue.scheduling.budgets import BudgetRoom
+from fluxqueue.queue.scheduling.limits.budgets import BudgetRoom
 
 __all__ = ["SimulatedBudgets", "shown_budgets"]
 

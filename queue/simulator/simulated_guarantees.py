@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from fluxqueue.queue.model.accounts import Account, AccountTree, Guarantee
 from fluxqueue.queue.model.records import Workload, WorkloadId
-from fluxqueue.queue.scheduling.guarantees import NO_GUARANTEES, Guarantees
+from fluxqueue.queue.scheduling.limits.guarantees import NO_GUARANTEES, Guarantees
 from fluxqueue.queue.scheduling.policies.backlog import Backlog
 
 __all__ = ["SimulatedGuarantees", "parse_guarantees"]

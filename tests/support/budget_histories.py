@@ -26,9 +26,9 @@ from fluxqueue.queue.model.accounts import account_tree
 from fluxqueue.queue.model.changes import Ending, Eviction, Requeue
 from fluxqueue.queue.model.jobspecs import SizedPods, jobspec_of
 from fluxqueue.queue.model.records import Grant, Workload, WorkloadId
-from fluxqueue.queue.scheduling.budget_keeper import BudgetKeeper
-from fluxqueue.queue.scheduling.budgets import BudgetRoom
-from fluxqueue.queue.scheduling.limits import Quotas
+from fluxqueue.queue.scheduling.limits.budget_keeper import BudgetKeeper
+from fluxqueue.queue.scheduling.limits.budgets import BudgetRoom
+from fluxqueue.queue.scheduling.limits.quotas import Quotas
 from fluxqueue.queue.scheduling.policies.backlog import Backlog
 from fluxqueue.queue.store.ledger import Ledger
 

@@ -56,7 +56,7 @@ from fluxqueue.queue.model.groups import (
 from fluxqueue.queue.model.records import Allocation, NewWorkload, ReleaseMode, Workload
 from fluxqueue.queue.model.victim_views import VictimView
 from fluxqueue.queue.scheduling.policies.disciplines import Discipline
-from fluxqueue.queue.scheduling.possible_victims import OnlyJobs
+from fluxqueue.queue.scheduling.preemption.possible_victims import OnlyJobs
 from fluxqueue.scheduler_plugin.caches import SchedulerCaches
 from fluxqueue.scheduler_plugin.checks import FitStatus, check_gang
 

@@ -18,7 +18,7 @@ from fluxqueue.queue.model.moldable import min_pods_in
 from fluxqueue.queue.model.records import Allocation, NewWorkload, ReleaseMode, Workload
 from fluxqueue.queue.model.replacement_rules import ReplicaOwner
 from fluxqueue.queue.model.victim_views import Floor, Return, VictimView
-from fluxqueue.queue.scheduling.possible_victims import OnlyJobs
+from fluxqueue.queue.scheduling.preemption.possible_victims import OnlyJobs
 
 __all__ = ["ShownPods", "held", "leaving", "moldable", "pods_end", "replicas", "run", "started"]
 

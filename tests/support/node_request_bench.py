@@ -16,7 +16,7 @@ from fluxqueue.api import names
 from fluxqueue.api.fluxjobs import Reason, fluxjob_name
 from fluxqueue.queue.cluster.caches import Caches
 from fluxqueue.queue.model.records import Workload
-from fluxqueue.queue.scheduling.provisioning import Provisioner
+from fluxqueue.queue.scheduling.provisioning.provisioner import Provisioner
 
 __all__ = ["NAMESPACE", "NodeRequestBench", "conditions"]
 

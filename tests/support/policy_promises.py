@@ -31,12 +31,15 @@ _REQUEUE, _KINDS = "unit/queue/requeue", "e2e/test_preempt_kinds.py"
 _GROUPS = f"{_REQUEUE}/test_preempted_groups.py"
 _FCFS, _ROUNDS = f"{_SCHEDULING}/policies/test_fcfs_pass.py", f"{_SCHEDULING}/policies/test_rounds.py"
 _PREDICTIONS = f"{_SCHEDULING}/policies/test_predictions.py"
-_CYCLES, _ESTIMATES = f"{_SCHEDULING}/test_scheduler.py", f"{_SCHEDULING}/test_estimates.py"
-_GROWTH, _PREEMPTION = f"{_SCHEDULING}/test_growth.py", f"{_SCHEDULING}/test_preemption.py"
-_WHY_NOT, _WORLDS = f"{_SCHEDULING}/test_why_not.py", f"{_SCHEDULING}/test_preemption_worlds.py"
-_VICTIMS, _POSSIBLE = f"{_SCHEDULING}/policies/test_victims.py", f"{_SCHEDULING}/test_possible_victims.py"
-_LIMITS, _QUOTAS = f"{_SCHEDULING}/test_limits.py", f"{_SCHEDULING}/test_namespace_quotas.py"
-_SCOPES, _STOPS = f"{_SCHEDULING}/test_work_scopes.py", f"{_SCHEDULING}/test_limit_stops.py"
+_CYCLES, _ESTIMATES = f"{_SCHEDULING}/test_scheduler.py", f"{_SCHEDULING}/reservations/test_estimates.py"
+_GROWTH, _PREEMPTION = f"{_SCHEDULING}/test_growth.py", f"{_SCHEDULING}/preemption/test_preemptor.py"
+_WHY_NOT, _WORLDS = f"{_SCHEDULING}/preemption/test_why_not.py", f"{_SCHEDULING}/test_preemption_worlds.py"
+_VICTIMS, _POSSIBLE = (
+    f"{_SCHEDULING}/policies/test_victims.py",
+    f"{_SCHEDULING}/preemption/test_possible_victims.py",
+)
+_LIMITS, _QUOTAS = f"{_SCHEDULING}/limits/test_quotas.py", f"{_SCHEDULING}/limits/test_namespace_quotas.py"
+_SCOPES, _STOPS = f"{_SCHEDULING}/limits/test_work_scopes.py", f"{_SCHEDULING}/limits/test_limit_stops.py"
 _ACCOUNT_LIMITS = f"{_INTEGRATION}/test_account_limits.py"
 _PRIORITIES, _SUMS = f"{_SCHEDULING}/test_priority_keeper.py", f"{_SCHEDULING}/test_added_priorities.py"
 _HISTORY = f"{_SCHEDULING}/policies/test_estimate_history.py"
@@ -57,12 +60,12 @@ _FLOORS, _LAST = f"{_SCHEDULING}/test_floors.py", f"{_SCHEDULING}/test_last_firs
 _GIVE_BACKS, _RAY = f"{_REQUEUE}/test_give_backs.py", "unit/queue/model/sources/test_rayclusters.py"
 _KUBEFLOW, _OPERATOR = "unit/queue/model/sources/test_kubeflow.py", "ecosystem/test_trainingjobs.py"
 _CLUSTER_VICTIMS = "unit/queue/cluster/test_victims.py"
-_CONSOLIDATION = f"{_SCHEDULING}/test_consolidation.py"
+_CONSOLIDATION = f"{_SCHEDULING}/preemption/test_consolidation.py"
 _SIZES = "unit/api/test_moldable.py"
 _FLUXJOBS, _CRDS = "integration/chart/test_fluxjobs.py", "unit/chart/test_crds.py"
 
 _MOVES, _MOVES_SIMULATED = (
-    f"{_SCHEDULING}/test_consolidation.py",
+    f"{_SCHEDULING}/preemption/test_consolidation.py",
     "unit/queue/simulator/test_consolidation.py",
 )
 _MOVES_WORLDS, _MOVES_RULES = (
@@ -75,7 +78,7 @@ _FLAVORS, _FLAVOR_MATCHES = (
 )
 _FLAVOR_TIMES, _FLAVORS_E2E = "unit/queue/model/test_flavors.py", f"{_E2E}/test_flavors.py"
 _MOVED = "unit/queue/model/test_consolidations.py"
-_WITHDRAWALS = f"{_SCHEDULING}/test_withdrawals.py"
+_WITHDRAWALS = f"{_SCHEDULING}/preemption/test_withdrawals.py"
 _REFUSALS, _DIFFERENT = (
     f"{_SCHEDULING}/policies/test_refusals.py",
     f"{_SCHEDULING}/test_different_requests.py",
@@ -460,8 +463,8 @@ PROMISES: Mapping[str, tuple[str, ...]] = {
     ),
     "| `cores` |": (f"{_LIMITS}::test_cores_may_be_used_up_to_the_limit_and_no_further",),
     "| `submitted` |": (
-        f"{_SCHEDULING}/test_submitted_limits.py::test_the_latest_are_beyond_and_what_has_nodes_counts_first",
-        f"{_SCHEDULING}/test_submitted_limits.py::test_what_is_beyond_is_not_matched_nor_in_a_trial",
+        f"{_SCHEDULING}/limits/test_submitted_limits.py::test_the_latest_are_beyond_and_what_has_nodes_counts_first",
+        f"{_SCHEDULING}/limits/test_submitted_limits.py::test_what_is_beyond_is_not_matched_nor_in_a_trial",
         f"{_ACCOUNT_LIMITS}::test_work_beyond_what_an_account_may_submit_waits_until_earlier_work_has_ended",
     ),
     "| `perUser` |": (
@@ -594,7 +597,7 @@ PROMISES: Mapping[str, tuple[str, ...]] = {
         f"{_PREEMPTION}::test_a_victim_that_never_stops_does_not_end_preemption_for_others",
         f"{_PREEMPTING}::test_free_nodes_next_to_victims_stay_reserved_while_they_drain",
         f"{_PREEMPTING}::test_no_work_is_evicted_for_work_over_a_limit",
-        f"{_SCHEDULING}/test_pod_rule_tracker.py::test_what_work_has_to_be_near_is_not_preempted_for_it",
+        f"{_SCHEDULING}/graph/test_pod_rule_tracker.py::test_what_work_has_to_be_near_is_not_preempted_for_it",
     ),
     "Why nothing is preempted is said": (
         f"{_WHY_NOT}::test_the_first_few_are_told_one_after_the_other",

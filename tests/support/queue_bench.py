@@ -44,14 +44,14 @@ from fluxqueue.queue.leadership.subscriptions import subscribe
 from fluxqueue.queue.model.accounts import NO_ACCOUNTS
 from fluxqueue.queue.model.records import NewWorkload, Workload
 from fluxqueue.queue.model.reservation_plans import ReservationPlan, plan_of
-from fluxqueue.queue.scheduling.graph import GraphKeeper
+from fluxqueue.queue.scheduling.graph.graph_keeper import GraphKeeper
+from fluxqueue.queue.scheduling.graph.match_rules import MatchRules, NoMatchRules
+from fluxqueue.queue.scheduling.graph.node_shapes import NodeShapes
+from fluxqueue.queue.scheduling.graph.pod_rule_tracker import PodRuleTracker
 from fluxqueue.queue.scheduling.growth import JobSizes, NoJobSizes
-from fluxqueue.queue.scheduling.match_rules import MatchRules, NoMatchRules
-from fluxqueue.queue.scheduling.node_shapes import NodeShapes
-from fluxqueue.queue.scheduling.pod_rule_tracker import PodRuleTracker
 from fluxqueue.queue.scheduling.policies.disciplines import Discipline
-from fluxqueue.queue.scheduling.possible_victims import OnlyJobs, ShownVictims
-from fluxqueue.queue.scheduling.reservation_book import ReservationBook
+from fluxqueue.queue.scheduling.preemption.possible_victims import OnlyJobs, ShownVictims
+from fluxqueue.queue.scheduling.reservations.reservation_book import ReservationBook
 from fluxqueue.queue.scheduling.scheduler import Scheduler
 from fluxqueue.queue.scheduling.surroundings import Surroundings
 from fluxqueue.queue.store import Store

@@ -17,7 +17,7 @@ from fluxqueue.api.fluxjobs import Reason
 from fluxqueue.fluxion.messages import MatchResult, NodeShare
 from fluxqueue.queue.model.changes import ReasonChange
 from fluxqueue.queue.model.records import FluxionJobId, Workload, WorkloadId
-from fluxqueue.queue.scheduling.limits import Quotas
+from fluxqueue.queue.scheduling.limits.quotas import Quotas
 from fluxqueue.queue.scheduling.policies.backlog import Backlog, Key
 from fluxqueue.queue.scheduling.policies.growing_rows import GrowingRows
 from fluxqueue.queue.scheduling.policies.namespace_turns import NamespaceTurns

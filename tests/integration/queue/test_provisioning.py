@@ -13,7 +13,7 @@ from fluxqueue.api.nodes import Node
 from fluxqueue.fluxion.graph.nodes import NodeRules
 from fluxqueue.fluxion.rpc.inprocess import LocalFluxion
 from fluxqueue.kube.object_cache import ObjectCache
-from fluxqueue.queue.scheduling.node_shapes import NodeShape, NodeShapes, possible_nodes
+from fluxqueue.queue.scheduling.graph.node_shapes import NodeShape, NodeShapes, possible_nodes
 from fluxqueue.queue.store import Store
 
 

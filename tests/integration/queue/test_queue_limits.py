@@ -17,9 +17,9 @@ from fluxqueue.fluxion.rpc.inprocess import LocalFluxion
 from fluxqueue.kube.object_cache import ObjectCache
 from fluxqueue.queue.model.changes import Ending, ReasonChange
 from fluxqueue.queue.model.records import Workload
-from fluxqueue.queue.scheduling import wait_reasons
-from fluxqueue.queue.scheduling.limits import Quotas
-from fluxqueue.queue.scheduling.wait_text import at_limit
+from fluxqueue.queue.scheduling.limits.quotas import Quotas
+from fluxqueue.queue.scheduling.reasons import wait_reasons
+from fluxqueue.queue.scheduling.reasons.wait_text import at_limit
 from fluxqueue.queue.store import Store
 from fluxqueue.queue.tasks.triggers import ControlTask
 

@@ -25,10 +25,10 @@ from fluxqueue.queue.intake.describe import describe_job
 from fluxqueue.queue.model.changes import Ending
 from fluxqueue.queue.model.records import NewWorkload, Reservation
 from fluxqueue.queue.model.users import programs_of
-from fluxqueue.queue.scheduling.estimates import StartEstimator, nothing_published
 from fluxqueue.queue.scheduling.policies.backlog import Backlog
 from fluxqueue.queue.scheduling.policies.disciplines import Discipline, disciplines_of
 from fluxqueue.queue.scheduling.policies.passes import CycleContext
+from fluxqueue.queue.scheduling.reservations.estimates import StartEstimator, nothing_published
 from fluxqueue.queue.store import Store
 
 START = datetime(2026, 11, 21, 8, 0, tzinfo=UTC)

@@ -17,7 +17,7 @@ from fluxqueue.queue.leadership.planning import make_capacity, make_planning
 from fluxqueue.queue.leadership.subscriptions import SOURCES, told
 from fluxqueue.queue.leadership.writers import make_writers
 from fluxqueue.queue.model.idleness import IdleRules, PrometheusRules
-from fluxqueue.queue.scheduling.node_shapes import NodeShape
+from fluxqueue.queue.scheduling.graph.node_shapes import NodeShape
 from fluxqueue.queue.status.work_status_writer import WorkStatusWriter
 from fluxqueue.queue.tasks.triggers import Trigger
 

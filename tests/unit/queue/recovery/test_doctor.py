@@ -21,7 +21,7 @@ from fluxqueue.queue.cluster.foreign_pods import ForeignPods
 from fluxqueue.queue.recovery.doctor import Doctor
 from fluxqueue.queue.recovery.findings import Difference, Finding
 from fluxqueue.queue.recovery.snapshot import SchedulerState
-from fluxqueue.queue.scheduling.graph import GraphKeeper
+from fluxqueue.queue.scheduling.graph.graph_keeper import GraphKeeper
 from fluxqueue.queue.store.ledger import Ledger
 
 WAITS = a_pod(make_pod().by_fluxion("n1"))

@@ -23,8 +23,8 @@ from fluxqueue.queue.intake.describe import describe_job
 from fluxqueue.queue.model.changes import Ending
 from fluxqueue.queue.model.jobspecs import SizedPods, jobspec_of, shape_of
 from fluxqueue.queue.model.records import NewWorkload, WorkloadId
-from fluxqueue.queue.scheduling import satisfiability, wait_reasons
 from fluxqueue.queue.scheduling.policies.refusals import EXPLAINED
+from fluxqueue.queue.scheduling.reasons import satisfiability, wait_reasons
 
 IN_GENERAL = "its request does not fit now: smaller or shorter requests of its kind wait too"
 

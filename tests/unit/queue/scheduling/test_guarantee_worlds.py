@@ -16,7 +16,7 @@ from support.mixed_worlds import MixedWorld, RunningWorld, make_mixed_world, run
 from fluxqueue.api.fluxjobs import State
 from fluxqueue.fluxion.messages import JobMatchRequest, MatchVerdict
 from fluxqueue.queue.model.records import Workload, WorkloadId
-from fluxqueue.queue.scheduling.guarantees import Guarantees, held_nodes
+from fluxqueue.queue.scheduling.limits.guarantees import Guarantees, held_nodes
 
 WORLDS = int(os.environ.get("GUARANTEE_WORLDS", "20"))
 SEED = int(os.environ.get("GUARANTEE_SEED", "0"))

@@ -18,9 +18,9 @@ from fluxqueue.api.fluxjobs import State
 from fluxqueue.api.fluxqueues import Policy, Preemption
 from fluxqueue.queue.model.given_back import given_ranks
 from fluxqueue.queue.model.records import SlotState
-from fluxqueue.queue.scheduling.elastic_victims import ElasticVictims
 from fluxqueue.queue.scheduling.policies.disciplines import Discipline
-from fluxqueue.queue.scheduling.possible_victims import PossibleVictims
+from fluxqueue.queue.scheduling.preemption.elastic_victims import ElasticVictims
+from fluxqueue.queue.scheduling.preemption.possible_victims import PossibleVictims
 
 
 class Clock:

@@ -24,7 +24,6 @@ from fluxqueue.fluxion.messages import JobMatchRequest, MatchVerdict
 from fluxqueue.queue.model.changes import Ending
 from fluxqueue.queue.model.reasons import LIMIT_REASONS
 from fluxqueue.queue.model.records import FluxionJobId
-from fluxqueue.queue.scheduling.elastic_victims import ElasticVictims
 from fluxqueue.queue.scheduling.policies.backlog import key_of
 from fluxqueue.queue.scheduling.policies.victims import (
     PreemptionCandidate,
@@ -32,8 +31,9 @@ from fluxqueue.queue.scheduling.policies.victims import (
     _is_before,
     preemption_order,
 )
-from fluxqueue.queue.scheduling.preemption import Preemptor, _Candidates
-from fluxqueue.queue.scheduling.preemption_trials import Attempt, PreemptionTrials, Standing
+from fluxqueue.queue.scheduling.preemption.elastic_victims import ElasticVictims
+from fluxqueue.queue.scheduling.preemption.preemptor import Preemptor, _Candidates
+from fluxqueue.queue.scheduling.preemption.trials import Attempt, PreemptionTrials, Standing
 
 WORLDS = int(os.environ.get("PREEMPTION_WORLDS", "60"))
 SEED = int(os.environ.get("PREEMPTION_SEED", "0"))

@@ -28,7 +28,7 @@ from fluxqueue.queue.model.changes import Ending, Requeue
 from fluxqueue.queue.model.records import Allocation, NewWorkload, Workload
 from fluxqueue.queue.model.victim_views import BudgetShare
 from fluxqueue.queue.scheduling.policies.disciplines import Discipline
-from fluxqueue.queue.scheduling.possible_victims import OnlyJobs
+from fluxqueue.queue.scheduling.preemption.possible_victims import OnlyJobs
 
 NODES = int(os.environ.get("FLUXQUEUE_PREEMPTION_NODES", "3"))
 ACCOUNTS = ("chem", "physics")

@@ -25,7 +25,7 @@ from fluxqueue.fluxion.rpc.failures import InternalError
 from fluxqueue.fluxion.rpc.inprocess import LocalFluxion
 from fluxqueue.queue.model.jobspecs import PlacementRules, SizedPods, jobspec_of
 from fluxqueue.queue.model.records import FluxionJobId, Workload, WorkloadId
-from fluxqueue.queue.scheduling.limits import Quotas
+from fluxqueue.queue.scheduling.limits.quotas import Quotas
 from fluxqueue.queue.scheduling.policies.backlog import Backlog
 from fluxqueue.queue.scheduling.policies.disciplines import Discipline
 from fluxqueue.queue.scheduling.policies.passes import CycleContext, HeldReservation, PassResult, PendingQueue

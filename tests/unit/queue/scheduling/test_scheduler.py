@@ -23,7 +23,7 @@ from fluxqueue.queue.model.records import NewWorkload, Workload
 from fluxqueue.queue.model.requeue_records import NodeRefusal, RequeueState
 from fluxqueue.queue.model.start_conditions import StartConditions
 from fluxqueue.queue.scheduling.policies.refusals import EXPLAINED
-from fluxqueue.queue.scheduling.wait_reasons import WaitReasons
+from fluxqueue.queue.scheduling.reasons.wait_reasons import WaitReasons
 from fluxqueue.queue.store.errors import StoreError
 from fluxqueue.queue.tasks.triggers import ControlTask
 

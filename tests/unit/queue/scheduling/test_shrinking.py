@@ -22,11 +22,11 @@ from fluxqueue.queue.model.given_back import given_ranks
 from fluxqueue.queue.model.moldable import planned_duration_s, started_pods
 from fluxqueue.queue.model.records import Allocation, Workload
 from fluxqueue.queue.model.victim_views import VictimView
-from fluxqueue.queue.scheduling import preemption
-from fluxqueue.queue.scheduling.elastic_endings import ElasticEndings
-from fluxqueue.queue.scheduling.elastic_work import ElasticWork
-from fluxqueue.queue.scheduling.graph_jobs import DRAIN_S, leaving_job
-from fluxqueue.queue.scheduling.limits import Quotas
+from fluxqueue.queue.scheduling.graph.graph_jobs import DRAIN_S, leaving_job
+from fluxqueue.queue.scheduling.limits.quotas import Quotas
+from fluxqueue.queue.scheduling.preemption import preemptor as preemption
+from fluxqueue.queue.scheduling.preemption.elastic_endings import ElasticEndings
+from fluxqueue.queue.scheduling.preemption.elastic_work import ElasticWork
 
 
 class Clock:

@@ -15,7 +15,7 @@ from fluxqueue.api.fluxjobs import Reason
 from fluxqueue.api.fluxqueues import Policy, Preemption
 from fluxqueue.queue.model.changes import Eviction, Requeue
 from fluxqueue.queue.model.moldable import started_pods
-from fluxqueue.queue.scheduling.graph_jobs import leaving_job
+from fluxqueue.queue.scheduling.graph.graph_jobs import leaving_job
 
 
 class Clock:

@@ -1,0 +1,1 @@
+"""Limits, budgets and quotas: what may start, and what has used how much."""

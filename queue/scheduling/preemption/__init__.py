@@ -1,0 +1,1 @@
+"""Preemption, and consolidation: work that ends or shrinks so that other work starts."""

@@ -1,0 +1,1 @@
+"""Nodes that an autoscaler is asked for."""

@@ -1,0 +1,1 @@
+"""Why pending work waits, and whether it could ever start."""

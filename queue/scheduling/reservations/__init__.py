@@ -1,0 +1,1 @@
+"""Plans: reservations of pending work, advance reservations, planned ends, and estimates."""
