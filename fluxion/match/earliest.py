@@ -8,6 +8,8 @@ job ends, how many slots (or nodes) are possible. The first time with enough is 
 The bound is not always met: two jobs may hold different leaves one after the other, and a window over both
 can have neither. If a time was tried without success, the nodes whose bound was too high are counted leaf by
 leaf for all times, and the columns are summed up again with the exact numbers.
+
+Its tests are `test_possible_starts.py`, and `test_properties.py` of the engine, which tries all times.
 """
 
 from __future__ import annotations

@@ -6,6 +6,8 @@ node table has excluded those that cannot qualify, and the check stops at k. For
 holds for node-centric policies as soon as no later node can have a better slot. Policies that stop at the
 first match check nodes in order of their exploration weights. `NeedsTraversal` is raised where these
 conditions are not met.
+
+Its tests are `test_properties.py` of the engine, which compares the two.
 """
 
 from __future__ import annotations

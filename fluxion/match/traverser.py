@@ -11,6 +11,8 @@ members, and each set is a candidate. Everything below a slot is exclusive.
 
 The traverser is right for every policy and every shape of request. `fluxqueue.fluxion.match.shortcuts`
 handles the cases in which less work gives the same result.
+
+Its tests are `test_matching.py` and `test_properties.py` of the engine.
 """
 
 from __future__ import annotations

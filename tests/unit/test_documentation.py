@@ -84,6 +84,21 @@ def test_the_code_cites_only_sections_that_the_architecture_has() -> None:
     assert cited <= sections
 
 
+def test_every_function_that_the_table_of_decisions_names_is_in_its_file() -> None:
+    table = (DOCS / "reference/rooms.md").read_text().partition("## Where it is decided")[2]
+    named = [
+        (name.rpartition(".")[2], file)
+        for names, file in re.findall(r"((?:`[A-Za-z_.]+`(?:, )?)+) in `([a-z_/]+/[a-z_]+\.py)`", table)
+        for name in re.findall(r"[A-Za-z_.]+", names)
+    ]
+    assert len(named) > 15
+    assert [
+        (name, file)
+        for name, file in named
+        if not re.search(rf"(?:def|class) {name}\b", (ROOT / file).read_text())
+    ] == []
+
+
 def test_every_file_that_a_page_names_exists() -> None:
     files = [
         path.relative_to(ROOT).as_posix()

@@ -16,6 +16,8 @@ A reservation is kept, with these exceptions, which are also the causes that use
 - Work of higher priority in another queue takes its nodes (`fluxqueue.queue.scheduling.policies.rounds`).
 - An administrator changes the policy of the queue to one without reservations.
 - A job overruns, or a node goes or changes.
+
+Its tests are `test_rounds.py`.
 """
 
 from __future__ import annotations
