@@ -24,9 +24,6 @@ from support.dashboard_site import Stage
 
 from fluxqueue.api.logs import configure_logging
 from fluxqueue.api.reviews import AccessStatus, SubjectAccessReview, TokenReview, TokenStatus, TokenUser
-from fluxqueue.certs.guarded_server import GuardedServer, listen
-from fluxqueue.certs.readiness import Readiness
-from fluxqueue.certs.serving import ServedCertificate
 from fluxqueue.dashboard.service import LIMITS
 from fluxqueue.kube.kinds import TOKEN_REVIEWS, Kind
 from fluxqueue.local.ports import free_port
@@ -34,6 +31,9 @@ from fluxqueue.queue.admin.server import AdminAddress, AdminServer, metrics_endp
 from fluxqueue.queue.health import ReplicaRole, health_server
 from fluxqueue.scheduler_plugin.caches import SchedulerCaches
 from fluxqueue.scheduler_plugin.extender.server import ExtenderServer, ExtenderSettings
+from fluxqueue.serving.guarded_server import GuardedServer, listen
+from fluxqueue.serving.readiness import Readiness
+from fluxqueue.serving.served_certificate import ServedCertificate
 
 HOST = "127.0.0.1"
 KNOWN = "known"

@@ -1,1 +1,1 @@
-"""Certificates, and the server of every port that uses them."""
+"""Certificates and their rotation."""

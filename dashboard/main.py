@@ -13,11 +13,11 @@ import uvloop
 from fluxqueue.api.logs import configure_logging
 from fluxqueue.api.loop_monitor import log_blocks
 from fluxqueue.api.termination import leaf_errors, run_until_terminated
-from fluxqueue.certs.guarded_server import CannotListen
 from fluxqueue.dashboard.people import ProxyHeaders
 from fluxqueue.dashboard.service import DashboardService
 from fluxqueue.dashboard.settings import DashboardSettings, QueueAddress
 from fluxqueue.kube.credentials import NoConfiguration
+from fluxqueue.serving.guarded_server import CannotListen
 
 __all__ = ["main"]
 

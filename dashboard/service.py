@@ -9,11 +9,6 @@ from typing import Final
 
 import structlog
 
-from fluxqueue.certs.connections import ConnectionLimits
-from fluxqueue.certs.guarded_server import GuardedServer, listen
-from fluxqueue.certs.health import HealthServer
-from fluxqueue.certs.readiness import Readiness
-from fluxqueue.certs.serving import ServedCertificate
 from fluxqueue.dashboard.access import AccessReviews
 from fluxqueue.dashboard.app import make_app
 from fluxqueue.dashboard.cluster import ClusterState, watches_of
@@ -26,6 +21,11 @@ from fluxqueue.dashboard.viewers import Door
 from fluxqueue.kube.callers import CallerApis
 from fluxqueue.kube.transport import Api
 from fluxqueue.kube.watches import Watches
+from fluxqueue.serving.connections import ConnectionLimits
+from fluxqueue.serving.guarded_server import GuardedServer, listen
+from fluxqueue.serving.health import HealthServer
+from fluxqueue.serving.readiness import Readiness
+from fluxqueue.serving.served_certificate import ServedCertificate
 
 __all__ = ["LIMITS", "DashboardService"]
 

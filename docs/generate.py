@@ -33,21 +33,7 @@ from fluxqueue.api.fluxjobs import State
 from fluxqueue.queue.model.states import ENDED, sources
 
 ROOT = Path(__file__).resolve().parents[1]
-PROGRAMS = (
-    "api",
-    "certs",
-    "cli",
-    "client",
-    "dashboard",
-    "fluxion",
-    "kube",
-    "local",
-    "minicluster",
-    "queue",
-    "rest",
-    "scheduler_plugin",
-    "webhook",
-)
+PROGRAMS = tuple(sorted(path.name for path in (ROOT / "fluxqueue").iterdir() if path.name != "proto"))
 LEVELS = ("debug", "info", "warning", "error", "exception")
 LOGGERS = ("log", "_log", "logger")
 REFERENCES = {

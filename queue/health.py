@@ -1,5 +1,5 @@
 """Readiness of a replica of the queue or of the scheduler, as its health port tells it
-(`fluxqueue.certs.health`).
+(`fluxqueue.serving.health`).
 
 The leader is ready when work can flow: its caches are filled, and Postgres and Fluxion answer where it needs
 them. A follower is ready when its caches are filled, so that it can take over at any time. Any pod of the
@@ -14,8 +14,8 @@ from collections.abc import Callable, Mapping
 
 from prometheus_client import Gauge
 
-from fluxqueue.certs.health import HealthServer
 from fluxqueue.queue.metrics import ROLE
+from fluxqueue.serving.health import HealthServer
 
 __all__ = ["ReplicaRole", "ShownRole", "health_server"]
 

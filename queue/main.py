@@ -14,7 +14,6 @@ import uvloop
 from fluxqueue.api.logs import configure_logging
 from fluxqueue.api.loop_monitor import log_blocks
 from fluxqueue.api.termination import leaf_errors, run_until_terminated
-from fluxqueue.certs.guarded_server import CannotListen
 from fluxqueue.kube.lease import LeaseLost
 from fluxqueue.queue.admin.server import AdminAddress
 from fluxqueue.queue.certificates import WebhookNames
@@ -25,6 +24,7 @@ from fluxqueue.queue.settings import ServiceSettings
 from fluxqueue.queue.store import DatabaseUnavailable, SchemaRefused, StaleLeader
 from fluxqueue.queue.tasks.control_tasks import WorkersEnded
 from fluxqueue.queue.traces import make_sender
+from fluxqueue.serving.guarded_server import CannotListen
 
 __all__ = ["main"]
 

@@ -20,7 +20,7 @@ from starlette.datastructures import Headers
 from starlette.responses import JSONResponse
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from fluxqueue.certs.connections import ConnectionLimits
+from fluxqueue.serving.connections import ConnectionLimits
 
 __all__ = ["LIMITS", "MAX_BODY_BYTES", "MAX_DISCARDED_BYTES", "BoundedRequests"]
 

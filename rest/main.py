@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from fluxqueue.certs.guarded_server import GuardedServer
+    from fluxqueue.serving.guarded_server import GuardedServer
 
 __all__ = ["main"]
 
@@ -40,10 +40,10 @@ def main(argv: Sequence[str] | None = None) -> int:
     arguments = _parser().parse_args(argv)
 
     from fluxqueue.api.logs import configure_logging
-    from fluxqueue.certs.guarded_server import CannotListen, GuardedServer, listen
     from fluxqueue.rest.app import create_app
     from fluxqueue.rest.bounded import LIMITS
     from fluxqueue.rest.commands import Flux, environment_for, read_python_path, read_size
+    from fluxqueue.serving.guarded_server import CannotListen, GuardedServer, listen
 
     configure_logging(arguments.log_level)
     size = read_size(arguments.settings) if arguments.settings else None

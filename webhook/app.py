@@ -5,7 +5,7 @@ there is no model to validate or to serialize. A body that is not a review gets 
 server treats that as a failure and applies ``failurePolicy``. A review during which an internal error occurs
 is refused with a sentence, and its traceback is logged: with ``failurePolicy: Ignore`` a failure would let
 the object pass unqueued. Bodies that are too large or too slow never arrive here
-(`fluxqueue.certs.guarded_http`).
+(`fluxqueue.serving.guarded_http`).
 
 While the server drains, every response asks the client to close the connection. The API server keeps
 connections for 90 seconds and does not repeat a POST that met a closed one. So the client has to close
@@ -23,7 +23,7 @@ from fastapi import FastAPI, Request
 from starlette.requests import ClientDisconnect
 from starlette.responses import PlainTextResponse, Response
 
-from fluxqueue.certs.readiness import Readiness
+from fluxqueue.serving.readiness import Readiness
 from fluxqueue.webhook.decide import AdmissionSettings, Decision, decide
 from fluxqueue.webhook.decisions import AdmissionOutcome, AdmissionRefusal
 from fluxqueue.webhook.metrics import CONTENT_TYPE_LATEST, FAILED, MALFORMED, WebhookMetrics

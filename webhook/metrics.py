@@ -6,7 +6,7 @@ from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 from prometheus_client.exposition import CONTENT_TYPE_LATEST, generate_latest
 from prometheus_client.process_collector import ProcessCollector
 
-from fluxqueue.certs.connections import ConnectionEnding
+from fluxqueue.serving.connections import ConnectionEnding
 
 __all__ = ["CONTENT_TYPE_LATEST", "FAILED", "MALFORMED", "WebhookMetrics"]
 

@@ -1,7 +1,7 @@
 """The HTTPS server of the webhook, with our certificate, our signal handling and a drain.
 
 The API server pools its connections and does not repeat an admission POST that met a closed one
-(`fluxqueue.certs.guarded_server`). So SIGTERM does not stop the server at once. For ``drain_s`` seconds it
+(`fluxqueue.serving.guarded_server`). So SIGTERM does not stop the server at once. For ``drain_s`` seconds it
 keeps answering, new connections included, because endpoints take some time to leave the tables of every node.
 Readiness fails, and every response carries ``Connection: close``. Then the server stops listening, and
 requests in flight are completed. SIGINT skips the drain, and a second signal of either kind ends it.
@@ -21,12 +21,12 @@ from pathlib import Path
 import structlog
 
 from fluxqueue.api.loop_monitor import log_blocks
-from fluxqueue.certs.connections import ConnectionLimits
-from fluxqueue.certs.guarded_server import CannotListen, GuardedServer, listen
-from fluxqueue.certs.health import HealthServer
-from fluxqueue.certs.readiness import Readiness
-from fluxqueue.certs.self_call import SelfCall
-from fluxqueue.certs.serving import ServedCertificate
+from fluxqueue.serving.connections import ConnectionLimits
+from fluxqueue.serving.guarded_server import CannotListen, GuardedServer, listen
+from fluxqueue.serving.health import HealthServer
+from fluxqueue.serving.readiness import Readiness
+from fluxqueue.serving.self_call import SelfCall
+from fluxqueue.serving.served_certificate import ServedCertificate
 from fluxqueue.webhook.app import MAX_BODY_BYTES, create_app
 from fluxqueue.webhook.decide import AdmissionSettings
 from fluxqueue.webhook.metrics import WebhookMetrics

@@ -26,12 +26,12 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
 from fluxqueue.api.names import OPERATOR_AUDIENCE, OPERATOR_TOKEN_HEADER
-from fluxqueue.certs.connections import ConnectionEnding, ConnectionLimits
-from fluxqueue.certs.guarded_server import GuardedServer, listen
-from fluxqueue.certs.readiness import Readiness
-from fluxqueue.certs.serving import ServedCertificate
 from fluxqueue.kube.transport import Api
 from fluxqueue.queue.admin.access import AccessReviews, Permission, Right
+from fluxqueue.serving.connections import ConnectionEnding, ConnectionLimits
+from fluxqueue.serving.guarded_server import GuardedServer, listen
+from fluxqueue.serving.readiness import Readiness
+from fluxqueue.serving.served_certificate import ServedCertificate
 
 __all__ = [
     "LIMITS",

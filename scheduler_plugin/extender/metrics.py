@@ -37,7 +37,7 @@ RELOADS = Counter(
 
 
 class CertificateGauges:
-    """Counts certificate pairs for `fluxqueue.certs.serving.ServedCertificate`."""
+    """Counts certificate pairs for `fluxqueue.serving.served_certificate.ServedCertificate`."""
 
     def certificate(self, ends: float | None) -> None:
         """Record a pair that was found on disk: its end in seconds since the epoch,

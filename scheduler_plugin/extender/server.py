@@ -2,7 +2,7 @@
 
 The certificate is reloaded while the server runs, like the webhook's. When the program ends, the server keeps
 answering for some seconds and asks kube-scheduler to connect to another replica
-(`fluxqueue.certs.guarded_server`).
+(`fluxqueue.serving.guarded_server`).
 """
 
 from __future__ import annotations
@@ -15,17 +15,17 @@ from typing import Final
 
 import structlog
 
-from fluxqueue.certs.clients import ClientAuthorities
-from fluxqueue.certs.connections import ConnectionLimits
-from fluxqueue.certs.guarded_server import CannotListen, GuardedServer, listen
-from fluxqueue.certs.readiness import Readiness
-from fluxqueue.certs.serving import ServedCertificate
 from fluxqueue.kube.transport import Api
 from fluxqueue.scheduler_plugin.caches import SchedulerCaches
 from fluxqueue.scheduler_plugin.extender.app import MAX_BODY_BYTES, ExtenderState, create_app
 from fluxqueue.scheduler_plugin.extender.decisions import Decider
 from fluxqueue.scheduler_plugin.extender.metrics import CertificateGauges
 from fluxqueue.scheduler_plugin.extender.verbs import ExtenderVerbs
+from fluxqueue.serving.clients import ClientAuthorities
+from fluxqueue.serving.connections import ConnectionLimits
+from fluxqueue.serving.guarded_server import CannotListen, GuardedServer, listen
+from fluxqueue.serving.readiness import Readiness
+from fluxqueue.serving.served_certificate import ServedCertificate
 
 __all__ = ["CannotListen", "ExtenderServer", "ExtenderSettings"]
 

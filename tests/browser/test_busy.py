@@ -26,11 +26,11 @@ from support.dashboard_played import PlayedDay
 from support.dashboard_site import Stage
 from support.queue_standin import QueueStandin, claims_token, run_queue_standin
 
-from fluxqueue.certs.guarded_server import listen
 from fluxqueue.dashboard.people import ProxyHeaders
 from fluxqueue.dashboard.settings import QueueAddress
 from fluxqueue.local.ports import free_port
 from fluxqueue.local.processes import wait_until
+from fluxqueue.serving.guarded_server import listen
 
 Look = Callable[..., Page]
 Picture = Callable[[Page, str], None]

@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
-from fluxqueue.certs.guarded_server import GuardedServer
+from fluxqueue.serving.guarded_server import GuardedServer
 
 __all__ = ["serving"]
 

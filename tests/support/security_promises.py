@@ -37,7 +37,7 @@ _ADMIN, _ACCESS, _HISTORY = (
     f"unit/queue/admin/test_{name}.py" for name in ("admin_server", "access", "history_endpoints")
 )
 _HEALTH, _CONNECTIONS, _SERVER = (
-    f"unit/certs/test_{name}.py" for name in ("health", "connections", "guarded_server")
+    f"unit/serving/test_{name}.py" for name in ("health", "connections", "guarded_server")
 )
 _ADOPTING, _PODS, _CACHES = (
     "integration/queue/test_adopting.py",

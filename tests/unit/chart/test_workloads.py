@@ -15,11 +15,11 @@ from support.chart_rendering import Chart, Json, Rendered, flag
 from fluxqueue.api import names
 from fluxqueue.api.fluxqueues import SchedulerName
 from fluxqueue.api.topology import DEFAULT_LEVELS, levels_of
-from fluxqueue.certs.guarded_server import FINISH_S
 from fluxqueue.cli import verify
 from fluxqueue.fluxion import main as fluxion_main
 from fluxqueue.queue import main as queue_main
 from fluxqueue.queue.config import QueueConfig
+from fluxqueue.serving.guarded_server import FINISH_S
 from fluxqueue.webhook import main as webhook_main
 
 

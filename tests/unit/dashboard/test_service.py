@@ -6,13 +6,13 @@ from typing import Any
 from support.dashboard_site import PeopleApi, Stage
 from support.embedded_servers import serving
 
-from fluxqueue.certs.guarded_server import GuardedServer, listen
 from fluxqueue.dashboard.service import LIMITS, DashboardService
 from fluxqueue.dashboard.settings import DashboardSettings
 from fluxqueue.kube.errors import ServerError
 from fluxqueue.kube.kinds import FLUXJOBS
 from fluxqueue.kube.reflector import Reflector
 from fluxqueue.kube.watches import Watches
+from fluxqueue.serving.guarded_server import GuardedServer, listen
 
 REQUEST = b"GET /healthz HTTP/1.1\r\nHost: x\r\n\r\n"
 

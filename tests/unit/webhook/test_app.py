@@ -12,7 +12,7 @@ from fastapi.routing import APIRoute
 from structlog.testing import capture_logs
 from support.builders import JOB_CONTROLLER, make_job, make_pod, make_queue, make_review
 
-from fluxqueue.certs.readiness import Readiness
+from fluxqueue.serving.readiness import Readiness
 from fluxqueue.webhook.app import create_app
 from fluxqueue.webhook.decide import AdmissionSettings
 from fluxqueue.webhook.metrics import WebhookMetrics

@@ -25,7 +25,7 @@ from support.builders import JOB_CONTROLLER, make_job, make_minicluster, make_po
 from support.review_mutations import mutated_reviews
 
 from fluxqueue.api.fluxqueues import SchedulerName
-from fluxqueue.certs.readiness import Readiness
+from fluxqueue.serving.readiness import Readiness
 from fluxqueue.webhook.app import create_app
 from fluxqueue.webhook.choices import SchedulerChoices
 from fluxqueue.webhook.decide import AdmissionSettings

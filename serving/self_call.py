@@ -19,8 +19,8 @@ from pathlib import Path
 
 import structlog
 
-from fluxqueue.certs.readiness import Readiness
-from fluxqueue.certs.serving import ServedCertificate
+from fluxqueue.serving.readiness import Readiness
+from fluxqueue.serving.served_certificate import ServedCertificate
 
 __all__ = ["AUTHORITY_FILE", "SelfCall"]
 

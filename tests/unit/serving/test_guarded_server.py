@@ -22,8 +22,8 @@ from starlette.routing import Route
 from support.embedded_servers import serving
 
 from fluxqueue.certs.authority import ServingNames, issue_leaf, make_authority
-from fluxqueue.certs.connections import ConnectionEnding, ConnectionLimits
-from fluxqueue.certs.guarded_server import CannotListen, GuardedServer, listen
+from fluxqueue.serving.connections import ConnectionEnding, ConnectionLimits
+from fluxqueue.serving.guarded_server import CannotListen, GuardedServer, listen
 
 REQUEST = b"GET / HTTP/1.1\r\nHost: x\r\n\r\n"
 LIMITS = ConnectionLimits(connections=4, body_bytes=100, one_request=True)
@@ -170,7 +170,7 @@ async def test_an_answer_has_the_date_of_its_second(monkeypatch: pytest.MonkeyPa
     async with guarded() as port:
         for second in (1_000_000_000, 1_000_000_000, 1_000_000_061):
             monkeypatch.setattr(
-                "fluxqueue.certs.guarded_server.time.time", lambda second=second: second + 0.5
+                "fluxqueue.serving.guarded_server.time.time", lambda second=second: second + 0.5
             )
             assert f"\r\ndate: {formatdate(second, usegmt=True)}\r\n".encode() in await asked(port)
 

@@ -7,12 +7,12 @@ from pathlib import Path
 import pytest
 
 from fluxqueue.api import descriptors
-from fluxqueue.certs import health
-from fluxqueue.certs.connections import ConnectionLimits, Stage
 from fluxqueue.dashboard import service as dashboard
 from fluxqueue.queue.admin import access, server
 from fluxqueue.rest import bounded
 from fluxqueue.scheduler_plugin.extender import server as extender
+from fluxqueue.serving import health
+from fluxqueue.serving.connections import ConnectionLimits, Stage
 
 PAGE = " ".join((Path(__file__).parents[3] / "docs" / "security.md").read_text().split())
 WEBHOOK = ConnectionLimits()

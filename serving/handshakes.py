@@ -16,7 +16,7 @@ import socket
 import ssl
 from collections.abc import Callable
 
-from fluxqueue.certs.connections import ConnectionEnding, Connections, LimitedConnection, Stage
+from fluxqueue.serving.connections import ConnectionEnding, Connections, LimitedConnection, Stage
 
 __all__ = ["Acceptor"]
 

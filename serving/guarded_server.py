@@ -1,8 +1,8 @@
 """The server of every port of the project: uvicorn, with limits on what clients can make it hold.
 
 Any pod of a cluster may connect to a port. So a connection counts from its arrival, before the TLS handshake,
-in `fluxqueue.certs.connections`: their number, their bytes and the time of each step are bounded, and of too
-many the one that is worth least ends. The process keeps open files in reserve (`fluxqueue.api.descriptors`).
+in `connections`: their number, their bytes and the time of each step are bounded, and of too many the one
+that is worth least ends. The process keeps open files in reserve (`fluxqueue.api.descriptors`).
 
 The API server and kube-scheduler pool connections, leave idle ones open for 90 seconds and do not repeat a
 POST that met a closed one. So by default idle connections stay open here for longer than that, and it is
@@ -26,10 +26,10 @@ from starlette.types import ASGIApp
 from uvicorn.server import ServerState
 
 from fluxqueue.api.descriptors import most_connections
-from fluxqueue.certs.connections import ConnectionEnding, ConnectionLimits, Connections, LimitedConnection
-from fluxqueue.certs.guarded_http import GuardedHttp
-from fluxqueue.certs.handshakes import Acceptor
-from fluxqueue.certs.turns import Turns
+from fluxqueue.serving.connections import ConnectionEnding, ConnectionLimits, Connections, LimitedConnection
+from fluxqueue.serving.guarded_http import GuardedHttp
+from fluxqueue.serving.handshakes import Acceptor
+from fluxqueue.serving.turns import Turns
 
 __all__ = ["FINISH_S", "CannotListen", "GuardedServer", "listen"]
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from fluxqueue.certs.connections import ConnectionEnding, ConnectionLimits, Connections, Stage
+from fluxqueue.serving.connections import ConnectionEnding, ConnectionLimits, Connections, Stage
 
 LIMITS = ConnectionLimits(connections=4, held_bytes=1_000, request_s=5, turn_s=2, response_s=10)
 

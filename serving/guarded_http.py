@@ -3,7 +3,7 @@
 uvicorn starts a task for each request as soon as its head is complete, waits for the body without a limit of
 time, and repeats no count of what all requests hold. So two hundred slow clients make it hold hundreds of
 megabytes. Here a request waits outside the application until it is complete, within the limits of
-`fluxqueue.certs.connections`, and then for its turn (`fluxqueue.certs.turns`). The application finds the
+`fluxqueue.serving.connections`, and then for its turn (`fluxqueue.serving.turns`). The application finds the
 whole body at its first call of ``receive``. A service that answers before it has read a body gets the request
 when its head is complete (`ConnectionLimits.whole_requests`), and bounds the body itself.
 
@@ -21,8 +21,8 @@ from uvicorn.config import Config
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol, RequestResponseCycle
 from uvicorn.server import ServerState
 
-from fluxqueue.certs.connections import ConnectionEnding, Connections, LimitedConnection, Stage
-from fluxqueue.certs.turns import Turns
+from fluxqueue.serving.connections import ConnectionEnding, Connections, LimitedConnection, Stage
+from fluxqueue.serving.turns import Turns
 
 __all__ = ["GuardedHttp"]
 

@@ -16,7 +16,7 @@ from typing import Any
 
 import pytest
 
-from fluxqueue.certs.health import HealthServer
+from fluxqueue.serving.health import HealthServer
 
 
 def ready() -> tuple[bool, Mapping[str, Any]]:

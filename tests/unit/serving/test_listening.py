@@ -6,7 +6,7 @@ import socket
 
 import pytest
 
-from fluxqueue.certs.guarded_server import listen
+from fluxqueue.serving.guarded_server import listen
 
 
 def answers(family: socket.AddressFamily, address: str, port: int) -> bool:

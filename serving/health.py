@@ -28,8 +28,8 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, PlainTextResponse, Response
 from starlette.routing import Route
 
-from fluxqueue.certs.connections import ConnectionLimits
-from fluxqueue.certs.guarded_server import GuardedServer, listen
+from fluxqueue.serving.connections import ConnectionLimits
+from fluxqueue.serving.guarded_server import GuardedServer, listen
 
 __all__ = ["LIMITS", "STUCK_S", "HealthServer"]
 

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from fluxqueue.certs.clients import ClientAuthorities
 from fluxqueue.local.pki import Authority
+from fluxqueue.serving.clients import ClientAuthorities
 
 NOW = dt.datetime.now(dt.UTC)
 

@@ -12,8 +12,8 @@ from structlog.testing import capture_logs
 
 from fluxqueue.certs.authority import Pair, ServingNames, issue_leaf, make_authority
 from fluxqueue.certs.pairs import check_pair, write_pair
-from fluxqueue.certs.readiness import Readiness
-from fluxqueue.certs.serving import ServedCertificate
+from fluxqueue.serving.readiness import Readiness
+from fluxqueue.serving.served_certificate import ServedCertificate
 from fluxqueue.webhook.metrics import WebhookMetrics
 
 NOW = dt.datetime.now(dt.UTC)

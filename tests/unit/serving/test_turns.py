@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from fluxqueue.certs.turns import Turns
+from fluxqueue.serving.turns import Turns
 
 
 class Line:

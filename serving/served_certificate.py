@@ -28,7 +28,7 @@ from cryptography import x509
 
 from fluxqueue.certs.authority import Pair, ServingNames, issue_leaf, make_authority
 from fluxqueue.certs.pairs import Fingerprint, InvalidPair, MissingPair, check_pair, fingerprint, read_pair
-from fluxqueue.certs.readiness import Readiness
+from fluxqueue.serving.readiness import Readiness
 
 __all__ = ["CertificateMetrics", "ServedCertificate"]
 
