@@ -5,8 +5,6 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 PYTEST := $(BIN)/python -m pytest
-# Tests that run a whole fluxqueue wait more than they compute; tests/e2e/conftest.py has the order of their files.
-PYTEST_WHOLE := $(PYTEST) -n 6 --dist loadfile --no-loadscope-reorder
 
 .PHONY: demo demo-picture docs test test-all test-browser screenshots test-node test-cert-manager test-clients test-ecosystem test-fuzz reference test-flux test-walk test-preemption test-differential test-hostile test-takeover test-faults test-faults-long test-long-life test-postgres test-river test-upgrade test-versions coverage images requirements deploy lint bench bench-cluster bench-requests bench-check bench-publish bench-fluxion bench-topology bench-scale bench-growth bench-attacks bench-dashboard bench-lost-work proto krew clean setup setup-test setup-lint setup-docs setup-browser setup-proto pins pins-check unit integration e2e conformance controlplane
 
@@ -32,8 +30,9 @@ demo-picture: setup-test controlplane
 
 test: setup-test controlplane
 	$(PYTEST) -n 2 tests/unit tests/conformance
-	$(PYTEST) -n 3 tests/integration
-	$(PYTEST_WHOLE) tests/e2e tests/faults
+	$(PYTEST) -n 2 tests/integration
+	$(PYTEST) -n 4 --dist loadfile tests/e2e
+	$(PYTEST) tests/faults
 	$(PYTEST) tests/node/test_short.py
 	$(PYTEST) tests/ecosystem/test_jobsets.py tests/ecosystem/test_leaderworkersets.py
 
@@ -55,10 +54,10 @@ conformance: setup-test
 	$(PYTEST) -n 2 tests/conformance
 
 integration: setup-test controlplane
-	$(PYTEST) -n 3 tests/integration
+	$(PYTEST) -n 2 tests/integration
 
 e2e: setup-test controlplane
-	$(PYTEST_WHOLE) tests/e2e
+	$(PYTEST) -n 4 --dist loadfile tests/e2e
 
 # The chart on real nodes: kubelets and containers on this machine. Needs root; builds programs and images once, about 20 minutes.
 test-node: setup-test controlplane

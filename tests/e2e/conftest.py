@@ -1,8 +1,7 @@
-"""One complete fluxqueue for most end-to-end tests, a managed namespace for each, and the order of files."""
+"""One complete fluxqueue for all end-to-end tests, and a managed namespace for each test."""
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -12,29 +11,6 @@ from support.stage_accounts import Accounts
 
 from fluxqueue.local.cluster_options import ClusterOptions
 from fluxqueue.local.inprocess import InProcessCluster
-
-_LONG = (
-    "test_differential.py",
-    "test_crash_points.py",
-    "test_hostile.py",
-    "test_newcomer.py",
-    "test_demo.py",
-    "test_takeovers.py",
-    "test_growing_jobs.py",
-    "test_leaders.py",
-)
-"""Few tests that take a minute and more; the other files take longer the more tests they have."""
-
-
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Put first the files that take long, and all with a cluster of their own before those that share one:
-    so hardly a process has two, of which one idles.
-    """
-    tests = Counter(item.path for item in items)
-    sharing = {item.path for item in items if "whole_cluster" in getattr(item, "fixturenames", ())}
-    items.sort(
-        key=lambda item: (item.path in sharing, item.path.name not in _LONG, -tests[item.path], item.path)
-    )
 
 
 @pytest.fixture(scope="session")
