@@ -101,8 +101,8 @@ def mixed_trace(seed: int, jobs: int, load: float) -> Trace:
     return Trace("mixed", _NODES, numbered(made)).scaled(load)
 
 
-def scattered_trace(seed: int, hours: int, nodes: int = 16, cores: int = 4) -> Trace:
-    """Return small jobs that run for hours on single cores, and every three hours one of a quarter of the
+def scattered_trace(seed: int, hours: int, nodes: int = 8, cores: int = 4) -> Trace:
+    """Return small jobs that run for hours on single cores, and every four hours one of three eighths of the
     nodes.
     """
     draw = random.Random(seed)
@@ -114,8 +114,8 @@ def scattered_trace(seed: int, hours: int, nodes: int = 16, cores: int = 4) -> T
         jobs.append(TraceJob(0, int(at), 1, run_s, run_s))
     at = 0.0
     while at < hours * _HOUR_S:
-        at += draw.uniform(0.6, 1.4) * 3 * _HOUR_S
-        jobs.append(TraceJob(0, int(at), nodes // 4, _HOUR_S, _HOUR_S))
+        at += draw.uniform(0.6, 1.4) * 4 * _HOUR_S
+        jobs.append(TraceJob(0, int(at), 3 * nodes // 8, _HOUR_S, _HOUR_S))
     return Trace("scattered", nodes, numbered(jobs)).scattered(cores)
 
 
@@ -179,7 +179,7 @@ async def mixed(seeds: Sequence[int], jobs: int, load: float) -> None:
 
 async def consolidation(seeds: Sequence[int], hours: int) -> None:
     """Print the figures with and without consolidation over the scattered traces of all seeds."""
-    print(f"\nscattered: {len(seeds)} traces of {hours} hours, 16 nodes of 4 cores\n")
+    print(f"\nscattered: {len(seeds)} traces of {hours} hours, 8 nodes of 4 cores\n")
     print(
         "| consolidation | wide waits p50 | p90 | small waits p50 | mean | moved | lost node-hours "
         "| cores in use |\n"
@@ -210,12 +210,13 @@ def main() -> None:
     """Run both."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--seeds", type=int, default=3)
+    parser.add_argument("--first", type=int, default=1, help="the first seed")
     parser.add_argument("--jobs", type=int, default=2_000)
     parser.add_argument("--load", type=float, default=1.0)
-    parser.add_argument("--hours", type=int, default=96, help="of the scattered traces")
+    parser.add_argument("--hours", type=int, default=48, help="of the scattered traces")
     parser.add_argument("--only", choices=("mixed", "scattered"))
     arguments = parser.parse_args()
-    seeds = range(1, arguments.seeds + 1)
+    seeds = range(arguments.first, arguments.first + arguments.seeds)
     if arguments.only != "scattered":
         asyncio.run(mixed(seeds, arguments.jobs, arguments.load))
     if arguments.only != "mixed":

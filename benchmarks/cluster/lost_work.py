@@ -46,6 +46,8 @@ SITE = Site(
 ARRIVE_S = 210
 _TIMEOUT_S = 480
 _SAVE_S = 10
+_STATED = 1.5
+"""What users say that a Job takes, in proportion to what it does."""
 
 
 @dataclass(frozen=True)
@@ -131,7 +133,7 @@ class LostPods:
             self.lost[uid] = now - max(since, saved)
 
 
-def arrivals(seed: int, scale: float = 1.0) -> list[Arrival]:
+def arrivals(seed: int, scale: float = 1.0, stated: float = _STATED) -> list[Arrival]:
     """Return the Jobs in the order of their creation; a scale below 1 is a short form."""
     draw = random.Random(seed)
     found = []
@@ -144,7 +146,7 @@ def arrivals(seed: int, scale: float = 1.0) -> list[Arrival]:
                 memory=None,
                 pods=draw.randint(*kind.pods),
                 run_s=str(run_s),
-                duration_s=math.ceil(run_s * 1.5),
+                duration_s=math.ceil(run_s * stated),
                 queue=SITE.queues[0].name,
                 priority=kind.priority,
                 least=kind.least,
@@ -224,11 +226,12 @@ def main() -> int:
     parser.add_argument("--contender", nargs="+", choices=CONTENDERS, default=["fluxqueue", "kueue"])
     parser.add_argument("--seed", nargs="+", type=int, default=[1], help="one run for each (default: 1)")
     parser.add_argument("--scale", type=float, default=1.0, help="factor of Jobs and time (default: 1)")
+    parser.add_argument("--stated", type=float, default=_STATED, help="stated durations (default: 1.5 times)")
     arguments = parser.parse_args()
     structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(30))
     outcomes = []
     for seed in arguments.seed:
-        planned = arrivals(seed, arguments.scale)
+        planned = arrivals(seed, arguments.scale, arguments.stated)
         for contender in arguments.contender:
             outcomes.append(asyncio.run(measure(contender, planned)))
             print(f"seed {seed}\n{markdown(outcomes[-1:])}", file=sys.stderr, flush=True)

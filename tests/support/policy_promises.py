@@ -97,6 +97,7 @@ NO_PROMISES = (
     "| a queue, and each",
     "| an [account](accounts.md), all",
     "| one workload |",
+    "Urgent work waited longer than with Kueue in return",
     "| a namespace: what",
     "| field of `limits` |",
     "| option |",
