@@ -210,13 +210,12 @@ def main() -> None:
     """Run both."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--seeds", type=int, default=3)
-    parser.add_argument("--first", type=int, default=1, help="the first seed")
     parser.add_argument("--jobs", type=int, default=2_000)
     parser.add_argument("--load", type=float, default=1.0)
     parser.add_argument("--hours", type=int, default=48, help="of the scattered traces")
     parser.add_argument("--only", choices=("mixed", "scattered"))
     arguments = parser.parse_args()
-    seeds = range(arguments.first, arguments.first + arguments.seeds)
+    seeds = range(1, arguments.seeds + 1)
     if arguments.only != "scattered":
         asyncio.run(mixed(seeds, arguments.jobs, arguments.load))
     if arguments.only != "mixed":
