@@ -38,6 +38,8 @@ class Cycle:
         What is guaranteed to accounts, and used of it at the beginning of the cycle.
     under_way
         A consolidation that is not over.
+    preempting
+        Work for which other work stops.
     context
         What the passes of the round share.
     results
@@ -58,6 +60,7 @@ class Cycle:
     quotas: Quotas = field(default_factory=lambda: Quotas({}, ()))
     guarantees: Guarantees = NO_GUARANTEES
     under_way: UnderWay = field(default_factory=UnderWay)
+    preempting: frozenset[WorkloadId] = frozenset()
     context: CycleContext = field(default_factory=lambda: CycleContext(0))
     results: list[PassResult] = field(default_factory=list)
     over_limit: list[ReasonChange] = field(default_factory=list)

@@ -92,6 +92,7 @@ class Matching:
             first_starts=reservations.first_starts(cycle.dropped),
             match_policies=cycle.match_policies,
             turns=self._turns,
+            preempting=cycle.preempting,
         )
         queues = self._pending_queues(backlogs, reservations)
         if cycle.under_way.holds_until is not None:

@@ -211,6 +211,7 @@ class CyclePhases:
         dropped |= await reservations.cancel_on_changed_nodes()
         dropped |= await self._planned_ends.plan_again(reservations)
         draining = await self._planned_ends.expect_drained()
+        cycle.preempting = self._preemptor.waited_for()
         dropped |= await self._planned_ends.extend_overruns(reservations)
         await self._planned_ends.lengthen(reservations, predicted=self._predictions.any)
         dropped |= await reservations.cancel_stale()

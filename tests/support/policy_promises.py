@@ -597,6 +597,7 @@ PROMISES: Mapping[str, tuple[str, ...]] = {
         f"{_PREEMPTION}::test_work_that_is_about_to_start_preempts_nothing",
         f"{_PREEMPTION}::test_a_victim_that_never_stops_does_not_end_preemption_for_others",
         f"{_PREEMPTING}::test_free_nodes_next_to_victims_stay_reserved_while_they_drain",
+        f"{_PREEMPTION}::test_later_work_takes_no_free_node_that_work_behind_the_first_needs",
         f"{_PREEMPTING}::test_no_work_is_evicted_for_work_over_a_limit",
         f"{_SCHEDULING}/graph/test_pod_rule_tracker.py::test_what_work_has_to_be_near_is_not_preempted_for_it",
     ),

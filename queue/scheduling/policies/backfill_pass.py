@@ -1,8 +1,9 @@
 """Backfilling: later work may start first if it delays no reservation.
 
 The first blocked workloads of a queue get reservations: concrete nodes at the earliest time the graph allows.
-One reservation makes the policy EASY (Lifka 1995), a few make it hybrid, many conservative. Everything behind
-them is matched without a reservation and starts if it fits now.
+One reservation makes the policy EASY (Lifka 1995), a few make it hybrid, many conservative. Work for which
+other work stops gets one wherever it is in the queue. Everything else is matched without a reservation and
+starts if it fits now.
 This module only chooses what to ask. The matcher computes the earliest time
 (`fluxqueue.fluxion.match.earliest`). It holds reservations in the graph like running work, so it keeps later
 work of every queue out of their way.
@@ -88,6 +89,8 @@ class BackfillPass:
                 self._reserved[row] = replace(reservation, priority=backlog[row].order_priority)
         self._to_cancel = tuple(gone)
         self._reserved_rows = sorted(self._reserved)
+        found = (backlog.position(each) for each in context.preempting)
+        self._preempting = sorted(row for row in found if row is not None)
         self._apart = {row for row in self._reserved if reservation_in(backlog[row].jobspec)}
         self._cursor = 0
         self._batch_size = 1
@@ -140,12 +143,15 @@ class BackfillPass:
         row = self._refusals.open.next(row)
         while row is not None and row in self._reserved:
             row = self._refusals.open.next(row + 1)
-        return row
+        rows = (each for each in self._preempting if each >= self._cursor and each not in self._reserved)
+        preempting = next((each for each in rows if self._refusals.possible[each]), None)
+        return row if preempting is None or (row is not None and row < preempting) else preempting
 
     def _free_depth(self, row: int) -> int:
         """How many rows from this one on may still get a reservation."""
         ahead = [held for held in self._reserved if held < row]
-        return self._depth - len(ahead) + min(len(self._apart.intersection(ahead)), _MOST_APART)
+        room = self._depth - len(ahead) + min(len(self._apart.intersection(ahead)), _MOST_APART)
+        return max(room, int(row in self._preempting))
 
     def _due_or_improvable(self, row: int) -> bool:
         if self._reserved[row].start <= self._context.now:

@@ -172,6 +172,9 @@ class CycleContext:
         Refusals that hold for several queues.
     turns
         How much of the round the refused work of each namespace took.
+    preempting
+        Work for which other work stops: it gets a reservation wherever it is in its queue, so that nothing
+        takes the nodes that it needs beside those of its victims.
     """
 
     now: int
@@ -185,6 +188,7 @@ class CycleContext:
     match_policies: Mapping[str, str] = field(default_factory=dict)
     shared: SharedRefusals = field(default_factory=SharedRefusals)
     turns: NamespaceTurns = field(default_factory=NamespaceTurns)
+    preempting: frozenset[WorkloadId] = frozenset()
 
 
 @dataclass(slots=True)

@@ -355,6 +355,19 @@ class Preemptor:
                 later.append(max(wait_s, _NEXT_S))
         return min(later, default=None)
 
+    def waited_for(self) -> frozenset[WorkloadId]:
+        """Return the work for which other work stops, or gives pods back, as long as that is waited for."""
+        now = self._ledger.clock()
+        firsts = {
+            row.requeue_state.preempted_for for row, _ in self._ledger.evicting() if stopping_left_s(row, now)
+        }
+        firsts |= {
+            given.preempted_for
+            for row, its in self._ledger.giving_back()
+            if (given := row.requeue_state.given_back) is not None and given_back_left_s(row, its, now)
+        }
+        return frozenset(WorkloadId(each) for each in firsts if each)
+
     def _under_way_s(self, abandoned: Collection[WorkloadId] = ()) -> float:
         """For how many seconds more the victims of an earlier preemption are waited for,
         but for those that are abandoned.
