@@ -25,6 +25,7 @@ from fluxqueue.queue.intake.describe import describe_job
 from fluxqueue.queue.model.changes import Ending, Requeue
 from fluxqueue.queue.model.records import NewWorkload
 from fluxqueue.queue.scheduling import flavor_waits
+from fluxqueue.queue.scheduling.reservations import estimates
 
 FLAVORS = tuple(
     Flavor(name, {"type": name}, wait_s)
@@ -231,7 +232,11 @@ async def test_work_that_selects_nodes_waits_for_their_flavor() -> None:
         assert nodes_of(bench, "a") == ["spot-0"]
 
 
-async def test_equal_work_is_answered_by_a_few_questions_when_a_flavor_opens() -> None:
+async def test_equal_work_is_answered_by_a_few_questions_when_a_flavor_opens(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """On a slow machine five seconds pass here, after which estimates ask twenty questions."""
+    monkeypatch.setattr(estimates, "_EVERY_S", 3600.0)
     async with machine(reserved=1) as (bench, clock):
         await run(bench, work("a", duration="10h"))
         await run(bench, *(work(f"w{number}", flavors=FLAVORS[:2]) for number in range(200)))
