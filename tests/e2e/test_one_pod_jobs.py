@@ -156,3 +156,21 @@ def test_a_job_scaled_to_zero_gives_its_node_back_and_gets_another(stage: Stage)
     stage.kubectl("patch", "job", "idle", "-p", '{"spec":{"parallelism":2}}')
     stage.until_state("idle", State.RUNNING)
     stage.until_consistent()
+
+
+def managed_by(stage: Stage, name: str) -> set[tuple[str, str]]:
+    shown = json.loads(stage.kubectl("get", "job", name, "-o", "json", "--show-managed-fields").stdout)
+    return {(entry["manager"], entry["operation"]) for entry in shown["metadata"].get("managedFields") or ()}
+
+
+def test_a_queued_job_has_managed_fields_only_for_server_side_apply(stage: Stage) -> None:
+    """Also once the Job controller has written its status. Server-side apply of the same Job still works."""
+    plain, applied = one_pod("plain", "1"), json.dumps(one_pod("applied", "1"))
+    stage.apply(plain)
+    stage.until_state("plain", State.COMPLETED)
+    assert managed_by(stage, "plain") == set()
+    stage.kubectl("apply", "--server-side", "-f", "-", stdin=json.dumps(plain))
+    assert ("kubectl", "Apply") in managed_by(stage, "plain")
+    stage.kubectl("apply", "--server-side", "-f", "-", stdin=applied)
+    stage.until("applied is done", lambda: "Complete" in stage.kubectl("get", "job", "applied").stdout)
+    assert ("kubectl", "Apply") in managed_by(stage, "applied")
