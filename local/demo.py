@@ -151,8 +151,8 @@ def _run(arguments: argparse.Namespace, screen: Screen) -> int:
         cluster = LocalCluster(arguments.dir, replace(options, processes=kind == PROCESSES))
     started = _bring_up(cluster)
     try:
-        if cluster.dashboard_url is not None:
-            screen.console.out(f"  The dashboard: {cluster.dashboard_url}", highlight=False)
+        if (dashboard := cluster.dashboard_url) is not None:
+            screen.console.out(f"  The dashboard: {dashboard}", highlight=False)
         if arguments.scheduler == "fluxion" and "scheduler" not in {
             process.name for process in cluster.state.processes
         }:
@@ -180,9 +180,9 @@ def _run(arguments: argparse.Namespace, screen: Screen) -> int:
             f"[red]{sentence}[/red]" if screen.live else f"WRONG: {sentence}", soft_wrap=True
         )
     if arguments.keep:
-        _show_commands(screen, cluster.dashboard_url)
+        _show_commands(screen, dashboard)
     if computed:
-        _show_results(screen, computed, cluster.dashboard_url, keep=arguments.keep)
+        _show_results(screen, computed, dashboard, keep=arguments.keep)
     elif note := note_on(kind) if arguments.nodes != SIMULATED else "":
         screen.console.out(f"note: {note}", highlight=False)
     if not wrong:

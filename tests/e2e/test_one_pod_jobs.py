@@ -165,12 +165,20 @@ def managed_by(stage: Stage, name: str) -> set[tuple[str, str]]:
 
 def test_a_queued_job_has_managed_fields_only_for_server_side_apply(stage: Stage) -> None:
     """Also once the Job controller has written its status. Server-side apply of the same Job still works."""
-    plain, applied = one_pod("plain", "1"), json.dumps(one_pod("applied", "1"))
+    plain, applied = (
+        make_job(name)
+        .with_("metadata.namespace", stage.namespace)
+        .pods(1)
+        .cpu("8")
+        .pod_annotation(RUN_SECONDS, "1")
+        .build()
+        for name in ("plain", "applied")
+    )
     stage.apply(plain)
     stage.until_state("plain", State.COMPLETED)
     assert managed_by(stage, "plain") == set()
     stage.kubectl("apply", "--server-side", "-f", "-", stdin=json.dumps(plain))
     assert ("kubectl", "Apply") in managed_by(stage, "plain")
-    stage.kubectl("apply", "--server-side", "-f", "-", stdin=applied)
+    stage.kubectl("apply", "--server-side", "-f", "-", stdin=json.dumps(applied))
     stage.until("applied is done", lambda: "Complete" in stage.kubectl("get", "job", "applied").stdout)
     assert ("kubectl", "Apply") in managed_by(stage, "applied")
