@@ -177,8 +177,9 @@ def plan_of(
     shown = sorted(sorted(idle, key=lambda lane: idle[lane])[:MOST_LANES], key=natural_order)
     most = MOST_TRACKS if racks is None else MOST_TRACKS_OF_RACKS
     by_node, undrawn = _by_node(inside, shown, lane_of, axis, most) if nodes is not None else ((), 0)
-    folded = [span for span in inside if nodes is None and span.kind == "running" and span.end is None]
-    work = [span for span in inside if (nodes is None or span.kind in _WAITS) and span not in folded]
+    alone_in_lanes = [span for span in inside if nodes is None or span.kind in _WAITS]
+    folded = [span for span in alone_in_lanes if span.kind == "running" and span.end is None]
+    work = [span for span in alone_in_lanes if span.kind != "running" or span.end is not None]
     hidden = sum(max(0, len(part) - MOST_LANES) for part in (work, folded)) + len(idle) - len(shown)
     waits = _Waits(spans)
 

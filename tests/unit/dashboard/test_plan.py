@@ -1,8 +1,10 @@
+from collections.abc import Callable
 from datetime import timedelta
 from typing import Any
 
 import msgspec
 from support.dashboard_site import NOW, at, job
+from support.work_counts import assert_linear
 
 from fluxqueue.api.fluxjobs import FluxJob
 from fluxqueue.api.fluxreservations import FluxReservation
@@ -227,6 +229,16 @@ def test_work_without_an_end_is_folded_away_from_all_work() -> None:
     assert [lane.label for lane in found.endless] == ["job/service"]
     by_node = plan(service, nodes=("node-1",))
     assert ([bar.label for bar in by_node.nodes[0].bars], by_node.endless) == (["job/service"], ())
+
+
+def test_services_are_folded_away_in_proportion_to_their_number() -> None:
+    def folding(count: int) -> Callable[[], object]:
+        endless = {"durationSeconds": 0}
+        names = [f"service-{number}" for number in range(count)]
+        rows = [JobRow(job(name, state="Running", startedAt=at(-60), spec=endless)) for name in names]
+        return lambda: plan_of(rows, (), NOW)
+
+    assert_linear(folding, MOST_LANES)
 
 
 def test_a_rack_has_the_work_of_its_nodes_once() -> None:
