@@ -30,13 +30,15 @@ from fluxqueue.kube.errors import ApiError, Forbidden, NotFound
 from fluxqueue.kube.kinds import PODS
 from fluxqueue.kube.transport import Api
 
-__all__ = ["NoAnswer", "Questions"]
+__all__ = ["NoAnswer", "Questions", "TooMuch"]
 
 _TOKEN_S: Final = 600
 _KEPT_S: Final = 300.0
 _MOST_KEPT: Final = 512
 _TIMEOUT_S: Final = 40.0
 _MOST_BYTES: Final = 8 << 20
+_TOO_MUCH: Final = (400, 504)
+"""With these the queue refuses a report of too many rows, and what takes too long."""
 _AT_ONCE: Final = 4
 _METRICS_PORT: Final = 8443
 _NAMESPACE: Final = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?")
@@ -45,6 +47,10 @@ _NAMESPACE: Final = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?")
 
 class NoAnswer(Exception):
     """There is no answer; the message says why and what helps."""
+
+
+class TooMuch(NoAnswer):
+    """The answer would be too large or take too long: a narrower question may have one."""
 
 
 class _TokenStatus(msgspec.Struct):
@@ -221,10 +227,11 @@ class Questions:
         ):
             data = await read_body(response, _MOST_BYTES)
             if len(data) > _MOST_BYTES:
-                raise NoAnswer("the answer is too large: ask for fewer days")
+                raise TooMuch("the answer is too large: ask for fewer days")
             answer = _object(data)
             if response.status != 200:
-                raise NoAnswer(str(answer.get("error") or f"the queue answers with HTTP {response.status}"))
+                error = TooMuch if response.status in _TOO_MUCH else NoAnswer
+                raise error(str(answer.get("error") or f"the queue answers with HTTP {response.status}"))
             return answer
 
 

@@ -9,7 +9,9 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import dataclass
 from datetime import date, timedelta
+from functools import partial
 from typing import Any, Final
 
 from fluxqueue.api.quantities import InvalidQuantity, parse_quantity
@@ -18,7 +20,7 @@ from fluxqueue.cli.tables import instant
 from fluxqueue.dashboard.charts import Bars, Stack, histogram, histograms, stacked
 from fluxqueue.dashboard.ended_jobs import ended_link
 from fluxqueue.dashboard.pages.shared import visible_rows
-from fluxqueue.dashboard.questions import NoAnswer
+from fluxqueue.dashboard.questions import NoAnswer, TooMuch
 from fluxqueue.dashboard.site import Asked, Content, Site, render
 from fluxqueue.dashboard.viewers import NoApi
 
@@ -57,11 +59,10 @@ async def history_page(site: Site, asked: Asked) -> Content:
         problem = "Choose a namespace: the history of all namespaces is for who may list FluxJobs in all."
     else:
         try:
-            group = "account" if site.state.accounts.list() else "namespace"
-            answer, report = await _asked_for(site, asked, namespace, user, days, group)
+            answer, (report, whose) = await _asked_for(site, asked, namespace, user, days)
             jobs, currency = _rows(answer, "jobs"), currency_of(answer)
             plots = [
-                *_uses(site, asked, _rows(report, "rows"), currency, group),
+                *_uses(site, asked, _rows(report, "rows"), currency, whose),
                 histograms("waits", "Waits by queue", _waits(jobs), _WAITS_S),
                 *plots,
             ]
@@ -95,18 +96,31 @@ async def history_page(site: Site, asked: Asked) -> Content:
     return Content("History", html)
 
 
+@dataclass(frozen=True, slots=True)
+class _Whose:
+    """Whose use is told apart: the group of the report; ``told`` is False if it has too many."""
+
+    group: str
+    told: bool = True
+
+
 async def _asked_for(
-    site: Site, asked: Asked, namespace: str, user: str, days: str, group: str
-) -> tuple[Mapping[str, Any], Mapping[str, Any]]:
+    site: Site, asked: Asked, namespace: str, user: str, days: str
+) -> tuple[Mapping[str, Any], tuple[Mapping[str, Any], _Whose]]:
     viewer = asked.viewer
     where = {name: text for name, text in (("namespace", namespace), ("user", user)) if text}
-    api, key = site.door.api(viewer), viewer.session.key
     where["since"] = f"{days}d"
-    history, report = await asyncio.gather(
-        site.questions.history(api, key, "/history", {**where, "limit": _JOBS}),
-        site.questions.history(api, key, "/report", {**where, "by": f"day,{group}"}),
-    )
-    return history, report
+    ask = partial(site.questions.history, site.door.api(viewer), viewer.session.key)
+    group = "account" if site.state.accounts.list() else "namespace"
+
+    async def report() -> tuple[Mapping[str, Any], _Whose]:
+        try:
+            return await ask("/report", {**where, "by": f"day,{group}"}), _Whose(group)
+        except TooMuch:
+            return await ask("/report", {**where, "by": "day"}), _Whose(group, told=False)
+
+    history, use = await asyncio.gather(ask("/history", {**where, "limit": _JOBS}), report())
+    return history, use
 
 
 def _rows(answer: Mapping[str, Any], name: str) -> list[dict[str, Any]]:
@@ -123,7 +137,7 @@ def _waits(jobs: Sequence[Mapping[str, Any]]) -> dict[str, list[float]]:
 
 
 def _uses(
-    site: Site, asked: Asked, report: Sequence[Mapping[str, Any]], currency: str, group: str
+    site: Site, asked: Asked, report: Sequence[Mapping[str, Any]], currency: str, whose: _Whose
 ) -> list[Stack]:
     """Return the use of cores by day and whose it is, beside what the nodes have, of GPUs if any were used,
     and what it costs if there are prices.
@@ -134,14 +148,19 @@ def _uses(
         amounts: dict[str, list[float]] = {}
         for row in report:
             if (day := str(row.get("day", ""))) in days:
-                values = amounts.setdefault(str(row.get(group) or f"no {group}"), [0.0] * len(days))
+                name = str(row.get(whose.group) or f"no {whose.group}") if whose.told else "all"
+                values = amounts.setdefault(name, [0.0] * len(days))
                 values[days[day]] += amount(row)
         return {name: values for name, values in amounts.items() if any(values)}
 
     def plot(name: str, title: str, amounts: dict[str, list[float]], unit: str, note: str = "") -> Stack:
         labels = [day[5:] for day in days]
         note = f"{unit} by day (UTC){note}"
-        return stacked(name, f"{title} by {group}", labels, amounts, unit, note, areas=True)
+        if whose.told:
+            title = f"{title} by {whose.group}"
+        else:
+            note = f"{note}; too many to tell by {whose.group}"
+        return stacked(name, title, labels, amounts, unit, note, areas=True)
 
     note = ""
     if asked.visible.nodes:

@@ -23,12 +23,13 @@ from fluxqueue.certs.pairs import write_pair
 
 @dataclass
 class QueueStandin:
-    """Where it is, what it was asked, and as whom."""
+    """Where it is, what it was asked, and as whom; ``refused`` has sentences by path and groups."""
 
     url: str
     ca: Path
     asked: list[tuple[str, dict[str, str], str]] = field(default_factory=list)
     answers: dict[str, Mapping[str, Any]] = field(default_factory=dict)
+    refused: dict[tuple[str, str], str] = field(default_factory=dict)
 
 
 def history(now: dt.datetime, jobs: int = 60) -> dict[str, Mapping[str, Any]]:
@@ -107,10 +108,10 @@ def _handler(standin: QueueStandin) -> type[BaseHTTPRequestHandler]:
             query = {name: values[0] for name, values in parse_qs(url.query).items()}
             standin.asked.append((url.path, query, str(claims.get("sub", ""))))
             fine = claims.get("aud") == ["fluxqueue"]
-            body = json.dumps(
-                standin.answers[url.path] if fine else {"error": "the token is not for fluxqueue"}
-            ).encode()
-            self.send_response(200 if fine else 401)
+            refused = standin.refused.get((url.path, query.get("by", "")), "")
+            error = {"error": refused or "the token is not for fluxqueue"}
+            body = json.dumps(standin.answers[url.path] if fine and not refused else error).encode()
+            self.send_response((400 if refused else 200) if fine else 401)
             self.send_header("Content-Length", str(len(body)))
             self.end_headers()
             self.wfile.write(body)

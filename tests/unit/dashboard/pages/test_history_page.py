@@ -147,3 +147,16 @@ async def test_use_is_by_account_where_there_are_accounts_and_has_every_day(queu
     assert [query["by"] for path, query, _ in queue.asked if path == "/report"] == ["day,account"]
     assert "Use of cores by account: 02-28: 1 core-hours: no account 1; 03-01: 0 core-hours" in text
     assert "Waits by queue: &lt; 10s: 16 jobs" in text
+
+
+async def test_use_of_too_many_namespaces_is_shown_as_one(queue: QueueStandin) -> None:
+    made = stage(queue)
+    queue.refused["/report", "day,namespace"] = "the report has more than 10000 rows"
+    text = (await history_page(made.site, await asked(made, LISTS_ALL, days="30"))).html
+    assert "Use of cores: " in text
+    assert "too many to tell by namespace" in text
+    assert "no namespace" not in text
+    assert "job/lammps-3" in text
+    queue.refused["/report", "day"] = "the report takes too long"
+    text = (await history_page(made.site, await asked(made, LISTS_ALL, days="30"))).html
+    assert "The report takes too long." in text
