@@ -27,6 +27,17 @@ VALUES: Mapping[str, Any] = {
     "postgres": {"enabled": False},
     "database": {"existingSecret": {"name": "fluxqueue-database"}},
 }
+CLUSTER_WIDE = (
+    "ClusterRole",
+    "ClusterRoleBinding",
+    "CustomResourceDefinition",
+    "FluxQueue",
+    "MutatingWebhookConfiguration",
+    "PriorityClass",
+    "ValidatingAdmissionPolicy",
+    "ValidatingAdmissionPolicyBinding",
+    "ValidatingWebhookConfiguration",
+)
 HEADER = "# Written by `make deploy` from charts/fluxqueue; README.md in this folder says how to apply it.\n"
 
 Json = dict[str, Any]
@@ -60,7 +71,7 @@ def manifests(helm: Path) -> dict[str, str]:
 
 
 def _objects(helm: Path, values: Mapping[str, Any]) -> list[Json]:
-    return [_without_helm(each) for each in _render(helm, values) if not _is_test(each)]
+    return [_placed(_without_helm(each)) for each in _render(helm, values) if not _is_test(each)]
 
 
 def _render(helm: Path, values: Mapping[str, Any]) -> list[Json]:
@@ -84,6 +95,14 @@ def _render(helm: Path, values: Mapping[str, Any]) -> list[Json]:
 def _namespace() -> Json:
     labels = {"pod-security.kubernetes.io/enforce": "restricted"}
     return {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": NAMESPACE, "labels": labels}}
+
+
+def _placed(each: Json) -> Json:
+    """Return an object with its namespace, which Helm gives it when it installs."""
+    if each["kind"] in CLUSTER_WIDE:
+        return each
+    name = each["metadata"]["name"]
+    return {**each, "metadata": {"name": name, "namespace": NAMESPACE, **each["metadata"]}}
 
 
 def _is_test(each: Json) -> bool:

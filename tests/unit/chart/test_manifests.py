@@ -55,6 +55,19 @@ def test_a_manifest_contains_no_secret_and_nothing_of_helm(name: str) -> None:
     ] == []
 
 
+@pytest.mark.parametrize("name", ["fluxqueue.yaml", "fluxqueue-scheduler.yaml"])
+def test_what_is_in_a_namespace_says_so(name: str) -> None:
+    """`kubectl apply` without ``-n`` would put it into the namespace of the person's context."""
+    bound = ("ClusterRole", "PriorityClass", "ValidatingAdmission", "MutatingWebhook", "ValidatingWebhook")
+    elsewhere = {
+        (each["kind"], each["metadata"]["name"])
+        for each in _objects(name)
+        if not each["kind"].startswith(("Namespace", *bound))
+        and each["metadata"].get("namespace") != "fluxqueue-system"
+    }
+    assert elsewhere == set()
+
+
 def test_each_object_is_in_the_file_of_its_step() -> None:
     kinds = {name: {each["kind"] for each in _objects(name)} for name in _FILES}
     assert kinds["crds.yaml"] == {"CustomResourceDefinition"}
