@@ -7,7 +7,7 @@ it is.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from decimal import Decimal
 from typing import Final
@@ -170,6 +170,7 @@ def node_map(
     visible: Visible,
     levels: Sequence[str],
     maintained: Mapping[str, str] = _NOTHING,
+    usual: Collection[str] = (),
 ) -> NodeMap:
     """Return the map.
 
@@ -183,6 +184,8 @@ def node_map(
         Node labels from the top of the topology down.
     maintained
         Names of nodes of which a maintenance has begun, with its name.
+    usual
+        Keys of taints that nodes have which take work: they are not why others take none.
     """
     loads: dict[str, _Load] = {}
     for row in rows:
@@ -192,7 +195,7 @@ def node_map(
     totals: dict[str, Use] = {}
     for node in sorted(nodes, key=lambda each: natural_order(each.metadata.name)):
         name = node.metadata.name
-        cell = _cell(node, loads.get(name, _Load()), maintained.get(name, ""))
+        cell = _cell(node, loads.get(name, _Load()), maintained.get(name, ""), usual)
         path = tuple(label for level in levels if (label := node.metadata.label(level)))
         groups.setdefault(path, []).append(cell)
         for use in cell.uses:
@@ -217,18 +220,22 @@ def _add(loads: dict[str, _Load], row: JobRow, *, seen: bool) -> None:
             load.others += 1
 
 
-def _why(node: Node, state: str, maintenance: str) -> str:
-    """Return why a node takes no work: its maintenance, what its kubelet says, its taints."""
+def _why(node: Node, state: str, maintenance: str, usual: Collection[str]) -> str:
+    """Return why a node takes no work: its maintenance, what its kubelet says, its own taints."""
     said = [f"FluxReservation {maintenance}"] if maintenance else []
     if state == "down":
         ready = (each for each in node.status.conditions or () if each.type == "Ready")
         said += [": ".join(filter(None, (each.reason, each.message))) for each in ready]
     own = (taint for taint in node.spec.taints or () if not taint.key.startswith("node.kubernetes.io/"))
-    said += [f"taint {taint.key}{f'={taint.value}' if taint.value else ''}" for taint in own]
+    said += [
+        f"taint {taint.key}{f'={taint.value}' if taint.value else ''}"
+        for taint in own
+        if taint.key not in usual
+    ]
     return ", ".join(filter(None, said))[:_LONGEST_WHY]
 
 
-def _cell(node: Node, load: _Load, maintenance: str) -> Cell:
+def _cell(node: Node, load: _Load, maintenance: str, usual: Collection[str]) -> Cell:
     state = "down" if not node.status.ready else "cordoned" if node.spec.unschedulable else "ready"
     placed = sorted(load.rows, key=lambda each: (-each[0].get(CPU, 0), each[1].namespace, each[1].title))
     uses = []
@@ -245,7 +252,7 @@ def _cell(node: Node, load: _Load, maintenance: str) -> Cell:
         tuple(row for _, row in placed),
         load.others,
         tuple(use for use in uses if use.total),
-        _why(node, state, maintenance) if state != "ready" else "",
+        _why(node, state, maintenance, usual) if state != "ready" else "",
     )
 
 

@@ -61,11 +61,13 @@ async def nodes_page(site: Site, asked: Asked) -> Content:
 
 
 def _make(site: Site, asked: Asked, wanted: str, chosen: str, state: str, by: str) -> Content:
-    named = [node for node in site.state.nodes.list() if wanted in node.metadata.name.lower()]
+    nodes = site.state.nodes.list()
+    named = [node for node in nodes if wanted in node.metadata.name.lower()]
+    usable = (node for node in nodes if node.status.ready and not node.spec.unschedulable)
+    usual = {taint.key for node in usable for taint in node.spec.taints or ()}
     rows, levels = site.state.table.rows(), site.settings.levels
-    shown = node_map(
-        named, rows, asked.visible, levels, _maintained(site) if asked.visible.reservations else {}
-    )
+    maintained = _maintained(site) if asked.visible.reservations else {}
+    shown = node_map(named, rows, asked.visible, levels, maintained, usual)
     cells = [cell for group in shown.groups for cell in group.cells]
     matching = [part for group in shown.groups if (part := _of_state(group, state)).cells]
     groups = _first(matching, _MOST)

@@ -2,6 +2,7 @@ import msgspec
 from support.dashboard_site import LISTS_ALL, Stage, job, node
 
 from fluxqueue.api.fluxreservations import FluxReservation
+from fluxqueue.api.nodes import NodeSpec, Taint
 from fluxqueue.dashboard.pages.nodes_page import nodes_page
 from fluxqueue.dashboard.site import Asked
 
@@ -131,3 +132,16 @@ async def test_nodes_that_take_no_work_are_listed_with_why() -> None:
     made.clock.now += 60
     text = await html(made, LISTS_ALL, NODES, ("list", "fluxreservations", ""))
     assert "<strong>node-[8-9]</strong> cordoned: FluxReservation cooling" in text
+
+
+async def test_a_taint_that_usable_nodes_have_too_is_no_reason() -> None:
+    made = stage()
+    gpu = Taint(key="nvidia.com/gpu", value="present", effect="NoSchedule")
+    for name, broken in (("gpu-1", False), ("gpu-2", True)):
+        taints = [gpu, Taint(key="disk", value="broken", effect="NoSchedule")] if broken else [gpu]
+        spec = NodeSpec(unschedulable=broken, taints=taints)
+        made.state.nodes.apply(msgspec.structs.replace(node(name), spec=spec))
+    for parameters in ({}, {"q": "gpu-2"}):
+        text = await html(made, LISTS_ALL, NODES, **parameters)
+        assert "<strong>gpu-2</strong> cordoned: taint disk=broken" in text
+        assert "taint nvidia.com/gpu" not in text
