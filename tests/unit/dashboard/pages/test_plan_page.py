@@ -5,6 +5,7 @@ import pytest
 from support.dashboard_site import LISTS_ALL, Stage, at, job, node, query_of
 
 from fluxqueue.dashboard.pages.plan_page import plan_page
+from fluxqueue.dashboard.plan import MOST_LANES
 from fluxqueue.dashboard.site import Asked
 
 
@@ -28,6 +29,16 @@ async def test_the_chart_has_a_bar_for_each_job_that_is_seen() -> None:
     assert "Gantt chart of 2 jobs" in text
     assert "1 waiting job has no planned start" in text
     assert "secret" not in text
+
+
+async def test_services_are_not_said_to_be_as_many_as_are_drawn() -> None:
+    stage = Stage()
+    endless = {"durationSeconds": 0}
+    names = [f"service-{number}" for number in range(MOST_LANES + 1)]
+    stage.show(*(job(name, state="Running", startedAt=at(-5), spec=endless) for name in names))
+    text = await html(stage, LISTS_ALL, by="work")
+    assert "<summary>Running without an end, such as services: 150 shown</summary>" in text
+    assert "1 more lanes are not shown" in text
 
 
 async def test_hours_are_those_that_are_offered() -> None:
