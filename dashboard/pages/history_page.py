@@ -7,6 +7,7 @@ from the FluxJobs that are there: one goes with its Job or pod, at the latest a 
 from __future__ import annotations
 
 import asyncio
+import math
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -172,8 +173,7 @@ def _uses(
     if gpus := by_day(lambda row: _number(row, "gpu_s") / 3_600):
         plots.append(plot("gpus", "Use of GPUs", gpus, "GPU-hours"))
     if currency:
-        costs = by_day(lambda row: float(cost_text(row) or 0))
-        plots.append(plot("costs", "Cost", costs, currency))
+        plots.append(plot("costs", "Cost", by_day(_cost), currency))
     return plots
 
 
@@ -211,3 +211,11 @@ def _cores(allocatable: Mapping[str, str | int | float]) -> float:
 def _number(row: Mapping[str, Any], name: str) -> float:
     value = row.get(name)
     return float(value) if isinstance(value, int | float) else 0.0
+
+
+def _cost(row: Mapping[str, Any]) -> float:
+    """Return the cost of a row as it is: rows of little are rounded when they are added up."""
+    with suppress(ValueError):
+        cost = float(str(row.get("cost")))
+        return cost if math.isfinite(cost) else 0.0
+    return 0.0

@@ -160,3 +160,13 @@ async def test_use_of_too_many_namespaces_is_shown_as_one(queue: QueueStandin) -
     queue.refused["/report", "day"] = "the report takes too long"
     text = (await history_page(made.site, await asked(made, LISTS_ALL, days="30"))).html
     assert "The report takes too long." in text
+
+
+async def test_costs_are_added_up_before_they_are_rounded(queue: QueueStandin) -> None:
+    made = stage(queue)
+    rows = [{"day": "2026-11-22", "namespace": f"n-{number}", "cost": "0.004"} for number in range(300)]
+    odd = [{"day": "2026-11-22", "namespace": "odd", "cost": cost} for cost in (None, "x", "NaN")]
+    queue.answers["/report"] = {"rows": rows + odd}
+    queue.answers["/history"] = {"jobs": [], "currency": "EUR"}
+    text = (await history_page(made.site, await asked(made, LISTS_ALL))).html
+    assert "Cost by namespace: 11-22: 1.2 EUR: n-0 0.004, " in text
