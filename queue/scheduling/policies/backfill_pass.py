@@ -143,9 +143,13 @@ class BackfillPass:
         row = self._refusals.open.next(row)
         while row is not None and row in self._reserved:
             row = self._refusals.open.next(row + 1)
-        rows = (each for each in self._preempting if each >= self._cursor and each not in self._reserved)
-        preempting = next((each for each in rows if self._refusals.possible[each]), None)
+        preempting = self._next_preempting(self._cursor)
         return row if preempting is None or (row is not None and row < preempting) else preempting
+
+    def _next_preempting(self, row: int) -> int | None:
+        """The next row from this one on for which other work stops and that has no reservation yet."""
+        rows = (each for each in self._preempting if each >= row and each not in self._reserved)
+        return next((each for each in rows if self._refusals.possible[each]), None)
 
     def _free_depth(self, row: int) -> int:
         """How many rows from this one on may still get a reservation."""
@@ -241,8 +245,11 @@ class BackfillPass:
         rows: list[int] = []
         families: Counter[int] = Counter()
         following: int | None = row
+        stop = self._next_preempting(row + 1)
         while following is not None and len(rows) < limit and following not in self._reserved:
             if rows and before is not None and self._backlog.key(following) >= before:
+                break
+            if stop is not None and following >= stop:
                 break
             if of_family is not None:
                 family, _, _ = self._backlog.request_kind(following)

@@ -460,16 +460,21 @@ async def test_the_least_run_time_and_the_grace_hold_for_what_is_taken_back(
     assert bench.row("c").requeue_state.stop_at == clock.now + timedelta(seconds=120)
 
 
+@pytest.mark.parametrize("between", [False, True])
 async def test_later_work_takes_no_free_node_that_work_behind_the_first_needs(
-    bench: Bench, clock: Clock
+    bench: Bench, clock: Clock, between: bool
 ) -> None:
-    """The first has the one reservation of its queue, and nothing helps it. The other has victims."""
+    """The first has the one reservation of its queue, and nothing helps it. The other has victims. All that
+    has none is asked about together, also what comes before the other.
+    """
     await running(bench, clock, job("high", 1, "8", "1h", priority=30), job("a", 1, "8", "1h"))
     await running(bench, clock, job("b", 1, "8", "1h", priority=9))
     await bench.submit(job("wide", 4, "8", "1h", priority=20), job("urgent", 2, "8", "30m", priority=10))
     await bench.cycle()
     assert draining(bench, ["high", "a", "b"]) == "a"
-    await bench.submit(job("later", 1, "8", "10m", priority=5))
+    if between:
+        await bench.submit(job("between", 3, "7", "1h", priority=15))
+    await bench.submit(job("later", 1, "4", "10m", priority=5))
     await bench.cycle()
     assert bench.row("later").state is State.PENDING
     await bench.ledger.requeue([Requeue(workload=bench.row("a").id, reason=Reason.PREEMPTED, message="")])
