@@ -14,7 +14,8 @@ A reservation is kept, with these exceptions, which are also the causes that use
   are in the graph. It stays as it is unless the matcher finds something earlier.
 - A workload of higher order arrives in the queue and cannot start without the nodes of the reservations
   behind it. Those are cancelled and planned again after it.
-- Work of higher priority in another queue takes its nodes (`fluxqueue.queue.scheduling.policies.rounds`).
+- Work of higher priority in another queue takes its nodes (`fluxqueue.queue.scheduling.policies.rounds`). To
+  a reservation beyond the depth that happens in its own queue too.
 - An administrator changes the policy of the queue to one without reservations.
 - A job overruns, or a node goes or changes.
 
@@ -281,6 +282,14 @@ class BackfillPass:
     def reservations(self) -> Collection[HeldReservation]:
         """As `Pass.reservations`."""
         return self._reserved.values()
+
+    @property
+    def reservations_beyond(self) -> Collection[HeldReservation]:
+        """As `Pass.reservations_beyond`: those behind its depth, for which other work stops or did."""
+        if len(self._reserved) <= self._depth:
+            return ()
+        counted = [row for row in sorted(self._reserved) if row not in self._apart]
+        return [self._reserved[row] for row in counted[self._depth :]]
 
     def lose(self, causes: Mapping[WorkloadId, str]) -> None:
         """As `Pass.lose`."""

@@ -128,6 +128,11 @@ class FcfsPass:
         """As `Pass.reservations`: none, since those it found are cancelled first."""
         return ()
 
+    @property
+    def reservations_beyond(self) -> Collection[HeldReservation]:
+        """As `Pass.reservations_beyond`: none."""
+        return ()
+
     def lose(self, causes: Mapping[WorkloadId, str]) -> None:
         """As `Pass.lose`. A refusal of this pass stays: the displaced reservations were no obstacle to it."""
         self._queue.refusal_cache.clear()

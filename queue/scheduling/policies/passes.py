@@ -293,6 +293,11 @@ class Pass(Protocol):
         """The present reservations of the queue."""
         ...
 
+    @property
+    def reservations_beyond(self) -> Collection[HeldReservation]:
+        """Those of them beyond the depth of the policy, which yield to higher priorities of the queue too."""
+        ...
+
     def lose(self, causes: Mapping[WorkloadId, str]) -> None:
         """Drop reservations (of any queue) that work of higher priority displaced.
         What was refused before may fit now.

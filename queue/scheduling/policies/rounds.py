@@ -8,7 +8,8 @@ Priority comes first. Work of one priority is matched as if the reservations of 
 priorities did not exist. Where it takes their nodes, the matcher drops such a reservation, the cause names
 the work that displaced it, and the pass of its queue plans it again in the same round. So work starts when it
 would start if the queues of lower priority were empty. Only a higher priority displaces, so two queues cannot
-drop each other's reservations in turn. Among equal priorities the reservations of other queues count.
+drop each other's reservations in turn. Among equal priorities the reservations of other queues count. What a
+queue reserved beyond its depth, for work that other work stops for, yields to its own higher priorities too.
 """
 
 from __future__ import annotations
@@ -117,7 +118,7 @@ class Round:
 
     def yielding(self, calls: Sequence[tuple[Pass, Step]]) -> list[HeldReservation]:
         """Return the reservations that these steps may displace:
-        those of other queues below the lowest priority in them.
+        those of other queues, and of their own beyond its depth, below the lowest priority in them.
         """
         priorities = [
             workload.order_priority
@@ -130,8 +131,7 @@ class Round:
     def _lower(self, asking: Sequence[Pass], priority: int) -> list[HeldReservation]:
         return [
             reservation
-            for other in self.passes
-            if other not in asking
-            for reservation in other.reservations
+            for each in self.passes
+            for reservation in (each.reservations_beyond if each in asking else each.reservations)
             if reservation.priority < priority
         ]

@@ -480,3 +480,21 @@ async def test_later_work_takes_no_free_node_that_work_behind_the_first_needs(
     await bench.ledger.requeue([Requeue(workload=bench.row("a").id, reason=Reason.PREEMPTED, message="")])
     await bench.cycle()
     assert bench.row("urgent").state is State.ALLOCATED
+
+
+async def test_work_of_higher_priority_does_not_wait_for_what_others_stop_for(
+    bench: Bench, clock: Clock
+) -> None:
+    """It arrives when the other has its reservation already. Work of equal priority still waits."""
+    await running(bench, clock, job("high", 1, "8", "1h", priority=30), job("a", 1, "8", "1h"))
+    await running(bench, clock, job("b", 1, "8", "1h", priority=9))
+    await bench.submit(job("wide", 4, "8", "1h", priority=20), job("urgent", 2, "8", "30m", priority=10))
+    await bench.cycle()
+    assert draining(bench, ["high", "a", "b"]) == "a"
+    await bench.cycle()
+    await bench.submit(job("equal", 1, "4", "20m", priority=10))
+    await bench.cycle()
+    assert bench.row("equal").state is State.PENDING
+    await bench.submit(job("higher", 1, "8", "20m", priority=15))
+    await bench.cycle()
+    assert bench.row("higher").state is State.ALLOCATED
