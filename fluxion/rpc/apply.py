@@ -162,7 +162,10 @@ def read_change(message: pb.Change) -> Change:
         case "set_advance_reservations":
             advance = message.set_advance_reservations.reservations
             return SetAdvanceReservations(tuple(_read_advance(each) for each in advance))
-    raise InvalidCall("a change of Apply names nothing to do: set one of its fields, for example cancel_jobs")
+    raise InvalidCall(
+        "a change of Apply names nothing to do: set one of its fields, for example cancel_jobs, and let "
+        "caller and service be of one version"
+    )
 
 
 def write_part(part: CancelPart) -> pb.CancelPart:

@@ -195,6 +195,14 @@ def test_a_change_that_changes_nothing_is_refused() -> None:
         read_change(pb.Change())
 
 
+def test_a_change_as_a_process_of_before_writes_it_is_refused_and_not_empty() -> None:
+    cancel = bytes([0x0A, 3, 0x12, 1, 7])  # its field 1, with the job ids in field 2
+    restore = bytes([0x1A, 4, 0x12, 2, 0x08, 7])  # its field 3, with the jobs in field 2
+    for written in (cancel, restore):
+        with pytest.raises(InvalidCall, match="names nothing to do"):
+            read_change(pb.Change.FromString(written))
+
+
 def test_an_init_of_both_jgf_and_nodes_is_refused() -> None:
     with pytest.raises(InvalidCall, match="both jgf and nodes"):
         InitRpc.read_request(pb.InitRequest(jgf="{}", nodes_given=True))
