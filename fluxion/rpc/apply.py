@@ -42,10 +42,8 @@ if TYPE_CHECKING:
 
 __all__ = ["RPCS", "ApplyRpc", "read_change", "read_part", "write_change", "write_part"]
 
-_SENT_ONCE: Final = (CancelPart, ExtendJob, RemoveNodes, SetAdvanceReservations)
-"""A second attempt gives back twice, reports that nodes are missing, or does not name what the first
-displaced.
-"""
+_REPEATABLE: Final = (CancelJobs, RestoreJobs, SetNodeStatus)
+"""A second attempt of others gives back twice, or does not name what the first displaced."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +60,7 @@ class ApplyRpc(Rpc[AppliedChanges]):
     @property
     def idempotent(self) -> bool:
         """True if the graph is the same, and the answer too, if every change is made twice."""
-        return not any(isinstance(change, _SENT_ONCE) for change in self.changes)
+        return all(isinstance(change, _REPEATABLE) for change in self.changes)
 
     def write_request(self) -> pb.ApplyRequest:
         """Write the request."""

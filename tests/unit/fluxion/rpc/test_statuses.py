@@ -5,7 +5,16 @@ from typing import Any
 import grpc
 import pytest
 
-from fluxqueue.fluxion.changes import CancelJobs, CancelPart, ExtendJob, RestoreJobs
+from fluxqueue.fluxion.changes import (
+    AddNodes,
+    CancelJobs,
+    CancelPart,
+    ExtendJob,
+    ResizeSystem,
+    RestoreJobs,
+    SetNodeStatus,
+    SetProperties,
+)
 from fluxqueue.fluxion.errors import (
     ClockMixed,
     FluxionError,
@@ -61,6 +70,10 @@ def failed(call: Rpc[Any], code: grpc.StatusCode, details: str = "words", **meta
         (ApplyRpc([CancelJobs((1,)), RestoreJobs(())], CALL), True),
         (ApplyRpc([CancelJobs((1,)), CancelPart(2)], CALL), False),
         (ApplyRpc([ExtendJob(1, 9)], CALL), False),
+        (ApplyRpc([SetNodeStatus({})], CALL), True),
+        (ApplyRpc([AddNodes(NODES)], CALL), False),
+        (ApplyRpc([ResizeSystem(())], CALL), False),
+        (ApplyRpc([SetProperties({})], CALL), False),
         (STAT, True),
     ],
     ids=lambda value: value.method if isinstance(value, Rpc) else "",
