@@ -195,9 +195,15 @@ def choose_victims(
         alone, order = (each,), before
         break
     several = yield from _choose_several(order, parts, taken, most_removals)
-    if alone and (not several or not (alone[0].turn[1] or price(several)[1] < alone[0].lost_node_s)):
+    if alone and (not several or not (alone[0].turn[1] or _loses_less(several, alone))):
         return alone
     return several
+
+
+def _loses_less(several: Victims, alone: Victims) -> bool:
+    """True if several lose less than one, and none has a higher priority, nor a pod that ends beside them."""
+    (highest, lost_node_s, _), (its, its_lost_node_s, _) = price(several), price(alone)
+    return highest <= its and lost_node_s < its_lost_node_s
 
 
 def _is_before(other: PreemptionCandidate, alone: PreemptionCandidate) -> bool:

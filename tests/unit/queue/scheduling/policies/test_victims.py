@@ -31,10 +31,15 @@ def candidate(number: int, priority: int = 0, started_s: int = 0) -> PreemptionC
 
 
 def chosen(
-    candidates: list[PreemptionCandidate], priority: int, nodes: Nodes, wanted: int, free: int = 0
+    candidates: list[PreemptionCandidate],
+    priority: int,
+    nodes: Nodes,
+    wanted: int,
+    free: int = 0,
+    parts: Sequence[PreemptionCandidate] = (),
 ) -> list[int]:
     """Ids of the victims for work that needs so many nodes, with the number of nodes of each candidate."""
-    choice = choose_victims(candidates, priority)
+    choice = choose_victims(candidates, priority, parts=parts)
     try:
         trial = next(choice)
         while True:
@@ -88,6 +93,15 @@ def test_one_is_better_than_several_of_higher_priority_that_lose_less() -> None:
     wide = replace(candidate(3), lost_node_s=1e6)
     small = [candidate(1, 1), candidate(2, 1)]
     assert chosen([wide, *small], 9, {1: 1, 2: 1, 3: 2}, wanted=2) == [3]
+
+
+@pytest.mark.parametrize(("priority", "found"), [(1, [3]), (0, [2, 1])])
+def test_no_pod_of_higher_priority_is_taken_beside_others_where_one_suffices(
+    priority: int, found: list[int]
+) -> None:
+    wide = replace(candidate(3), lost_node_s=1e6)
+    pod = replace(candidate(2, priority), of=WorkloadId(9))
+    assert chosen([wide, candidate(1)], 9, {1: 1, 2: 1, 3: 2}, wanted=2, parts=[pod]) == found
 
 
 @pytest.mark.parametrize("last", [{"returns": False}, {"needed": True}], ids=["lost for good", "needed"])
