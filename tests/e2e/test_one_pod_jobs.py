@@ -179,6 +179,9 @@ def test_a_queued_job_has_managed_fields_only_for_server_side_apply(stage: Stage
     assert managed_by(stage, "plain") == set()
     stage.kubectl("apply", "--server-side", "-f", "-", stdin=json.dumps(plain))
     assert ("kubectl", "Apply") in managed_by(stage, "plain")
-    stage.kubectl("apply", "--server-side", "-f", "-", stdin=json.dumps(applied))
+    text = json.dumps(applied)
+    stage.adopt(
+        json.loads(stage.kubectl("apply", "--server-side", "-f", "-", "-o", "json", stdin=text).stdout)
+    )
     stage.until("applied is done", lambda: "Complete" in stage.kubectl("get", "job", "applied").stdout)
     assert ("kubectl", "Apply") in managed_by(stage, "applied")

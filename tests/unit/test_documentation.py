@@ -145,7 +145,8 @@ def test_pictures_are_small_and_each_one_is_shown() -> None:
     assert [
         path.name
         for path in pictures
-        if path.stat().st_size > (600_000 if path.stem.endswith("-moves") else 100_000) or f"pictures/{path.name}" not in pages
+        if path.stat().st_size > (600_000 if path.stem.endswith("-moves") else 100_000)
+        or f"pictures/{path.name}" not in pages
     ] == []
 
 
