@@ -97,7 +97,7 @@ NO_PROMISES = (
     "| a queue, and each",
     "| an [account](accounts.md), all",
     "| one workload |",
-    "Urgent work waited longer than with Kueue in return",
+    "On the left the queue preempted nothing, and urgent work waited",
     "| a namespace: what",
     "| field of `limits` |",
     "| option |",
