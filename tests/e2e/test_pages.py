@@ -1,4 +1,4 @@
-"""The commands of pages that need a running fluxqueue, run as written."""
+"""The commands of pages that need a running fluxqueue, run as written, beside pods that are processes."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ import sys
 import tarfile
 from pathlib import Path
 
+import pytest
 import yaml
 from support.end_to_end import Stage
 from support.pages import ROOT, blocks_run_by
@@ -19,6 +20,12 @@ from fluxqueue.local.binaries import Tool
 
 HERE = "tests/e2e/test_pages.py"
 WEBHOOK = "/apis/admissionregistration.k8s.io/v1/mutatingwebhookconfigurations/fluxqueue-webhook"
+
+
+@pytest.fixture
+def stage(computing: Stage) -> Stage:
+    """A namespace whose pods run as processes."""
+    return computing
 
 
 def environment_of(stage: Stage, folder: Path) -> dict[str, str]:
