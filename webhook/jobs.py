@@ -14,8 +14,8 @@ are copied there. For the same reason a Job of another controller (Kueue, or ``s
 label on its template, ``fluxqueue/managed: "false"``. Without it the webhook would gate the pods of a Job
 that fluxqueue does not manage, and nothing would ever remove the gate.
 
-A Job that is queued loses its managed fields, unless server-side apply has some: nobody else reads them, and
-they are two fifths of it. The API server tracks none from then on, so each later write costs it less.
+A Job that is queued loses its managed fields, unless server-side apply has some: the queue reads none of
+them, and they are two fifths of it. The API server tracks none from then on, so later writes cost it less.
 """
 
 from __future__ import annotations
